@@ -1,0 +1,127 @@
+//! Mounting, namespaces, and the FUSE device.
+
+#![expect(unsafe_code, reason = "mount, umount2 and unshare")]
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::call::{check, with_path};
+use super::error::{Result, SysError};
+use super::fd::open_path;
+
+pub use libc::{MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY};
+
+/// What a FUSE mount is made with.
+#[derive(Debug, Clone)]
+pub struct FuseMount<'a> {
+    /// What `mount` and `df` show as the source.
+    pub fsname: &'a str,
+    /// What they show after `fuse.`.
+    pub subtype: &'a str,
+    /// `MS_*` flags.
+    pub flags: u64,
+    /// The kind and permissions of the root.
+    pub root_mode: u32,
+    /// The user the mount belongs to.
+    pub uid: u32,
+    /// The group the mount belongs to.
+    pub gid: u32,
+    /// Further options, such as `allow_other,default_permissions`; may be empty.
+    pub options: &'a str,
+}
+
+/// Opens `/dev/fuse`.
+pub fn open_fuse_device() -> Result<OwnedFd> {
+    open_path(Path::new("/dev/fuse"), libc::O_RDWR)
+}
+
+/// Mounts the FUSE connection of `fuse` on `target` with mount(2).
+pub fn mount_fuse(fuse: impl AsFd, target: &Path, mount: &FuseMount<'_>) -> Result<()> {
+    let mut data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={}",
+        fuse.as_fd().as_raw_fd(),
+        mount.root_mode,
+        mount.uid,
+        mount.gid
+    );
+    if !mount.options.is_empty() {
+        data.push(',');
+        data.push_str(mount.options);
+    }
+    let kind = format!("fuse.{}", mount.subtype);
+    mount_call(Some(mount.fsname), target, Some(&kind), mount.flags, Some(&data))
+}
+
+/// Mounts from outside still come in below `target`, ours do not go out.
+pub fn make_slave(target: &Path) -> Result<()> {
+    mount_call(None, target, None, libc::MS_REC | libc::MS_SLAVE, None)
+}
+
+fn mount_call(source: Option<&str>, target: &Path, kind: Option<&str>, flags: u64, data: Option<&str>) -> Result<()> {
+    let text = |part: Option<&str>| OsStr::from_bytes(part.unwrap_or("none").as_bytes()).to_owned();
+    let (source, kind, data_text) = (text(source), text(kind), text(data));
+    with_path(&source, |source| {
+        with_path(target.as_os_str(), |target| {
+            with_path(&kind, |kind| {
+                with_path(&data_text, |data_c| {
+                    let data_ptr = if data.is_some() {
+                        data_c.as_ptr()
+                    } else {
+                        std::ptr::null()
+                    };
+                    // SAFETY: all strings live through the call; the data is a C string or null.
+                    check(unsafe {
+                        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data_ptr.cast())
+                    })
+                })
+            })
+        })
+    })
+    .map(drop)
+    .map_err(|errno| {
+        SysError::new("mount", errno)
+            .name(&source)
+            .name(target)
+            .name(&kind)
+            .hex(flags)
+            .name(&data_text)
+    })
+}
+
+/// Unmounts what is on top at `target`; with `detach` also while it is in use. Never follows a symlink there.
+pub fn umount(target: &Path, detach: bool) -> Result<()> {
+    let flags = libc::UMOUNT_NOFOLLOW | if detach { libc::MNT_DETACH } else { 0 };
+    with_path(target.as_os_str(), |target| {
+        // SAFETY: the path is a C string.
+        check(unsafe { libc::umount2(target.as_ptr(), flags) })
+    })
+    .map(drop)
+    .map_err(|errno| SysError::new("umount2", errno).name(target).hex(flags))
+}
+
+/// Gives this thread a mount namespace of its own (a whole process, when it has one thread). Needs `CAP_SYS_ADMIN`.
+pub fn unshare_mount_ns() -> Result<()> {
+    unshare(libc::CLONE_NEWNS, "CLONE_NEWNS")
+}
+
+/// Gives this process, which must have one thread only, user and mount namespaces of its own, in which `uid` and `gid`
+/// are themselves and nobody else exists. It may mount there until it executes another program.
+pub fn unshare_user_and_mount_ns(uid: u32, gid: u32) -> Result<()> {
+    unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS, "CLONE_NEWUSER|CLONE_NEWNS")?;
+    write_text("/proc/self/setgroups", "deny")?;
+    write_text("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
+    write_text("/proc/self/gid_map", &format!("{gid} {gid} 1"))
+}
+
+fn unshare(flags: i32, name: &'static str) -> Result<()> {
+    // SAFETY: integers only.
+    check(unsafe { libc::unshare(flags) })
+        .map(drop)
+        .map_err(|errno| SysError::new("unshare", errno).name(name))
+}
+
+fn write_text(path: &str, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| SysError::from_io("write", &error).name(path).name(text))
+}
