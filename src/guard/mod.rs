@@ -1,7 +1,30 @@
 //! The semantics, pure: identities, versions, observations, the ledger, levels, the decision table, refusals.
 //!
-//! No input or output, no clock, no lock, no errno.
+//! No input or output, no clock, no lock, no errno. `docs/SEMANTICS.md` is this layer in words.
 
+mod decide;
+mod entry;
+mod file;
+mod history;
 mod ids;
+mod refusal;
+mod standing;
+mod version;
+mod views;
 
+pub mod levels;
+pub mod policy;
+
+#[cfg(test)]
+mod tests;
+
+pub use decide::{Case, Decision, Intent, Keep, Reason, There, decide};
+pub use entry::{EntryRecord, EntryView};
+pub use file::{FileRecord, Produced};
+pub use history::History;
 pub use ids::{EntryKey, FileKey, OwnerId, Process, Timestamp, Token};
+pub use levels::Level;
+pub use policy::{CreateRule, DurabilityRule, Mode, Policy, RemoveRule, UnseenRule, ViewRule};
+pub use refusal::{Code, OUTSIDE, Refusal, SEVERAL, Step, Why};
+pub use standing::{Sight, Standing, foreign, process_holds_old, standing};
+pub use version::{Author, Change, Generation};

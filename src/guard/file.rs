@@ -1,0 +1,251 @@
+//! What is known of one file's content: its version, who changed it, and who has seen which version.
+//!
+//! Owns the observations O3 and O4 and the generation of a file. Never reads the file: tokens and generations are
+//! given to it.
+
+use smallvec::SmallVec;
+
+use super::history::History;
+use super::version::{Author, Change, Generation};
+use super::views::ProcessViews;
+use super::{OwnerId, Process, Token};
+
+/// What an owner knows of the content it has just changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Produced {
+    /// No more than before: it had not seen the version before.
+    Blind,
+    /// The result: it had seen the version before.
+    Part,
+    /// The result: it made all of it.
+    Whole,
+}
+
+/// One file, and every owner's and process's view of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRecord {
+    token: Token,
+    generation: Generation,
+    history: History,
+    owners: SmallVec<[(OwnerId, Generation); 2]>,
+    /// Owners that were told to read the file and have not.
+    refused: SmallVec<[OwnerId; 1]>,
+    /// Owners whose view moved along with a change that was put down to them without having been seen happening.
+    presumed: SmallVec<[OwnerId; 1]>,
+    processes: ProcessViews,
+}
+
+impl FileRecord {
+    /// A file unchanged since the guard began.
+    #[must_use]
+    pub fn baseline(token: Token, generation: Generation) -> Self {
+        let (history, owners) = (History::default(), SmallVec::new());
+        Self {
+            token,
+            generation,
+            history,
+            owners,
+            refused: SmallVec::new(),
+            presumed: SmallVec::new(),
+            processes: ProcessViews::default(),
+        }
+    }
+
+    /// A file first met when it had already changed, or that was just made.
+    #[must_use]
+    pub fn changed(token: Token, change: Change) -> Self {
+        let mut record = Self::baseline(token, change.generation);
+        record.history.record(change);
+        record
+    }
+
+    /// The evidence for the present version.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The present version.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Who changed the content.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Compares the file as it is now with what was known: another token means that `change.author` may have changed
+    /// the content. Says whether the generation moved.
+    ///
+    /// The view of an owner who made the change, and had the version before it, moves along (stores through a mapping
+    /// arrive without a caller). Process views stay: no change by their own owner makes them old.
+    pub fn refresh(&mut self, now: Token, change: Change) -> bool {
+        if now == self.token {
+            return false;
+        }
+        let follows = match change.author {
+            Author::Owner(owner) if self.is_current(owner) => Some(owner),
+            Author::Owner(_) | Author::Outsider | Author::Several => None,
+        };
+        self.advance(now, change);
+        if let Some(owner) = follows {
+            self.see(owner);
+        }
+        true
+    }
+
+    /// Takes over the token after a change of metadata alone that went through the mount.
+    pub fn retoken(&mut self, now: Token) {
+        self.token = now;
+    }
+
+    /// O3: the owner, by this process, has read the present version.
+    ///
+    /// Processes of the owner that were refused take this for their own read: the advised step is often done by a
+    /// child. [`OwnerId::NOBODY`] observes nothing.
+    pub fn observe(&mut self, owner: OwnerId, process: Option<Process>) {
+        if owner != OwnerId::NOBODY {
+            self.see(owner);
+            self.processes.observe(owner, process, self.generation);
+        }
+    }
+
+    /// O4: the owner has changed the content.
+    ///
+    /// A process view that is already old stays so after a change of a part, or an append would license the old copy
+    /// that is saved after it. Nothing is older than a content that the process has made as a whole.
+    pub fn own_change(
+        &mut self,
+        owner: OwnerId,
+        process: Option<Process>,
+        token: Token,
+        change: Change,
+        produced: Produced,
+    ) {
+        self.advance(token, change);
+        if produced == Produced::Blind || owner == OwnerId::NOBODY {
+            return;
+        }
+        self.see(owner);
+        let is_old = || process.is_some_and(|process| self.process_is_old(owner, process));
+        if produced == Produced::Whole || !is_old() {
+            self.processes.advance(owner, process, self.generation);
+        }
+    }
+
+    /// The version the owner saw last.
+    #[must_use]
+    pub fn view(&self, owner: OwnerId) -> Option<Generation> {
+        self.owners
+            .iter()
+            .find(|(known, _)| *known == owner)
+            .map(|(_, generation)| *generation)
+    }
+
+    /// Whether the owner has seen the present version.
+    #[must_use]
+    pub fn is_current(&self, owner: OwnerId) -> bool {
+        self.view(owner) == Some(self.generation)
+    }
+
+    /// Whether somebody else changed the file since the guard began and this owner has not observed it since.
+    #[must_use]
+    pub fn is_foreign(&self, owner: OwnerId) -> bool {
+        let Some(change) = self.history.last_foreign(owner) else {
+            return false;
+        };
+        self.view(owner).is_none_or(|seen| seen < change.generation)
+    }
+
+    /// Whether the process's own last view is older than the last change by anybody but its owner.
+    #[must_use]
+    pub fn process_is_old(&self, owner: OwnerId, process: Process) -> bool {
+        self.processes.is_old(owner, process, &self.history)
+    }
+
+    /// The process was refused and told to read: the owner's next read counts as the process's own.
+    ///
+    /// To be called for every refusal whose step is a read, `FS_NOT_OBSERVED` as well as `FS_STALE_VERSION`, on the
+    /// record of the file and on that of the name.
+    pub fn refused_stale(&mut self, owner: OwnerId, process: Option<Process>) {
+        self.processes.refuse(owner, process);
+        if owner != OwnerId::NOBODY && !self.was_refused(owner) {
+            self.refused.push(owner);
+        }
+    }
+
+    /// The last change was put down to the owner, who may have made it through a mapping: nobody saw it happen.
+    pub fn presume(&mut self, owner: OwnerId) {
+        if self.is_current(owner) && !self.is_presumed(owner) {
+            self.presumed.push(owner);
+        }
+    }
+
+    /// Whether the owner's view rests on a change that is only put down to it: what it displaces must be kept.
+    #[must_use]
+    pub fn is_presumed(&self, owner: OwnerId) -> bool {
+        self.presumed.contains(&owner)
+    }
+
+    /// Whether the owner was refused a change of the file and has not read it since. What it may not change it may not
+    /// remove either: programs that are refused one way try the other.
+    #[must_use]
+    pub fn was_refused(&self, owner: OwnerId) -> bool {
+        self.refused.contains(&owner)
+    }
+
+    /// Forgets the owner's view and those of its processes.
+    pub fn forget_owner(&mut self, owner: OwnerId) {
+        self.owners.retain(|(known, _)| *known != owner);
+        self.refused.retain(|known| *known != owner);
+        self.presumed.retain(|known| *known != owner);
+        self.processes.forget_owner(owner);
+    }
+
+    /// Forgets what all owners have seen for which `keep` says no.
+    pub fn retain_owners(&mut self, mut keep: impl FnMut(OwnerId) -> bool) {
+        self.owners.retain(|(known, _)| keep(*known));
+        self.refused.retain(|known| keep(*known));
+        self.processes.retain_owners(keep);
+    }
+
+    /// Forgets the views of a process that has ended.
+    pub fn forget_process(&mut self, process: Process) {
+        self.processes.retain(|known| known != process);
+    }
+
+    /// Forgets the views of all processes for which `keep` says no.
+    pub fn retain_processes(&mut self, keep: impl FnMut(Process) -> bool) {
+        self.processes.retain(keep);
+    }
+
+    /// Whether nothing would be lost with this record: no views, and no change since the guard began.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.owners.is_empty() && self.refused.is_empty() && self.processes.is_empty() && self.history.is_empty()
+    }
+
+    fn see(&mut self, owner: OwnerId) {
+        let generation = self.generation;
+        self.refused.retain(|known| *known != owner);
+        self.presumed.retain(|known| *known != owner);
+        match self.owners.iter_mut().find(|(known, _)| *known == owner) {
+            Some((_, seen)) => *seen = generation,
+            None => self.owners.push((owner, generation)),
+        }
+    }
+
+    fn advance(&mut self, token: Token, change: Change) {
+        self.token = token;
+        // A number out of order could make an old view look current. In doubt nobody has seen anything.
+        if change.generation <= self.generation {
+            self.owners.clear();
+            self.processes.clear();
+        }
+        self.generation = self.generation.max(change.generation);
+        self.history.record(change);
+    }
+}

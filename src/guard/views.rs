@@ -1,0 +1,98 @@
+//! The views that single processes hold, of one file or one name.
+//!
+//! Owns when a process objects. Never licenses anything: a process view can only make a standing worse.
+
+use smallvec::SmallVec;
+
+use super::history::History;
+use super::version::Generation;
+use super::{OwnerId, Process};
+
+/// What one process saw last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ProcessView {
+    owner: OwnerId,
+    process: Process,
+    generation: Generation,
+    /// The process was refused: the owner's next observation, by any of its processes, counts as its own.
+    refused: bool,
+}
+
+/// The process views of one file or one name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ProcessViews(SmallVec<[ProcessView; 1]>);
+
+impl ProcessViews {
+    /// The process (if it is known) saw `generation`; those of the same owner that wait for it saw it too.
+    pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
+        for view in self.0.iter_mut().filter(|view| view.owner == owner && view.refused) {
+            view.generation = generation;
+            view.refused = false;
+        }
+        let Some(process) = process else { return };
+        match self.find_mut(owner, process) {
+            Some(view) => view.generation = generation,
+            None => self.0.push(ProcessView {
+                owner,
+                process,
+                generation,
+                refused: false,
+            }),
+        }
+    }
+
+    /// Moves the view of a process that has one. Never makes one: whoever writes need not hold a copy.
+    pub(super) fn advance(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
+        if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {
+            view.generation = generation;
+            view.refused = false;
+        }
+    }
+
+    /// Whether the process holds a copy older than the last change by anybody else.
+    pub(super) fn is_old(&self, owner: OwnerId, process: Process, history: &History) -> bool {
+        let Some(view) = self
+            .0
+            .iter()
+            .find(|view| view.owner == owner && view.process == process)
+        else {
+            return false;
+        };
+        history
+            .last_foreign(owner)
+            .is_some_and(|change| view.generation < change.generation)
+    }
+
+    /// Lets the owner's next observation count as the process's own.
+    pub(super) fn refuse(&mut self, owner: OwnerId, process: Option<Process>) {
+        if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {
+            view.refused = true;
+        }
+    }
+
+    pub(super) fn forget_owner(&mut self, owner: OwnerId) {
+        self.0.retain(|view| view.owner != owner);
+    }
+
+    pub(super) fn retain_owners(&mut self, mut keep: impl FnMut(OwnerId) -> bool) {
+        self.0.retain(|view| keep(view.owner));
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(Process) -> bool) {
+        self.0.retain(|view| keep(view.process));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn find_mut(&mut self, owner: OwnerId, process: Process) -> Option<&mut ProcessView> {
+        self.0
+            .iter_mut()
+            .find(|view| view.owner == owner && view.process == process)
+    }
+}
