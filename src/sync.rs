@@ -24,7 +24,10 @@ impl<T: Default> Default for Sharded<T> {
 impl<T> Sharded<T> {
     /// Makes the parts, each by one call of `make`.
     pub fn new(mut make: impl FnMut() -> T) -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::new(make())).collect(), hasher: RandomState::new() }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(make())).collect(),
+            hasher: RandomState::new(),
+        }
     }
 
     /// Locks the part that `key` belongs to.

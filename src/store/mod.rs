@@ -1,1 +1,254 @@
-//! The store layer.
+//! The backing tree as pinned descriptors.
+//!
+//! Owns: the root descriptor, the table of known nodes, exclusive creation, staging and publication, displacement
+//! and the attic. Takes and gives single names and descriptors, never a path string, and never judges: whether a
+//! change may happen was decided before it gets here.
+
+mod attic;
+mod copy;
+mod create;
+mod error;
+mod kept;
+mod node;
+mod replace;
+mod table;
+
+pub use attic::{Attic, AtticLimits, KeptInfo, Slot};
+pub use error::{Result, StoreError, Winner};
+pub use kept::{Kept, KeptFiles, Listing, Restored, descend};
+pub use node::{Changing, DirState, FileState, Kind, Node, Place, Staged};
+pub use replace::{Exchange, Expected};
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::guard::FileKey;
+use crate::sys::{self, Stat};
+use table::{FdCache, Table};
+
+/// The FUSE node id of the root of every mount.
+pub const ROOT_ID: u64 = 1;
+
+/// Longest chain of directories walked to find a node again; a longer one is taken for a cycle of stale places.
+const MAX_DEPTH: usize = 100_000;
+
+/// What the backing filesystem offers, found out once when the tree is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Features {
+    /// Unnamed files (`O_TMPFILE`) that can be linked to a name.
+    pub tmpfile: bool,
+    /// Nodes can be opened again by file handle (`open_by_handle_at`, which needs `CAP_DAC_READ_SEARCH`).
+    pub handles: bool,
+}
+
+/// One backing tree.
+#[derive(Debug)]
+pub struct Store {
+    root: Arc<Node>,
+    /// A readable descriptor of the root, the mount that file handles are opened in.
+    mount: Option<OwnedFd>,
+    table: Arc<Table>,
+    fds: FdCache,
+    features: Features,
+    attic: Attic,
+    /// Set once `RENAME_EXCHANGE` has been refused by the backing filesystem.
+    no_exchange: AtomicBool,
+}
+
+impl Store {
+    /// Opens the tree whose root directory `root` (an `O_PATH` descriptor) leads to.
+    ///
+    /// `max_fds` bounds the descriptors kept for known nodes; nodes beyond it are opened again when needed.
+    ///
+    /// # Errors
+    /// When the root cannot be looked at.
+    pub fn open(root: OwnedFd, max_fds: usize, limits: AtticLimits) -> Result<Self> {
+        let stat = sys::stat(&root)?;
+        let mount = sys::reopen(&root, libc_flags::O_RDONLY | libc_flags::O_DIRECTORY).ok();
+        let tmpfile = sys::open_tmpfile(&root, libc_flags::O_RDWR, 0o600).is_ok();
+        let table = Arc::new(Table::default());
+        let root = Arc::new(root);
+        let (key, handle) = table::identify(&*root, &stat);
+        let handles = match (&mount, &handle) {
+            (Some(mount), Some(handle)) => sys::open_by_handle(mount, handle, libc_flags::O_PATH).is_ok(),
+            (Some(_), None) | (None, _) => false,
+        };
+        let node = table.root(key, Arc::clone(&root));
+        Ok(Self {
+            attic: Attic::new(Arc::clone(&root), limits),
+            root: node,
+            mount,
+            table,
+            fds: FdCache::new(max_fds),
+            features: Features { tmpfile, handles },
+            no_exchange: AtomicBool::new(false),
+        })
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> &Arc<Node> {
+        &self.root
+    }
+
+    /// What the backing filesystem offers.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// The place where displaced content is kept.
+    pub fn attic(&self) -> &Attic {
+        &self.attic
+    }
+
+    /// Whether `name` in `dir` is the guard's own and not part of the tree.
+    pub fn is_hidden(&self, dir: &Node, name: &OsStr) -> bool {
+        dir.id() == ROOT_ID && self.attic.is_own(name)
+    }
+
+    /// Number of nodes known.
+    pub fn known_nodes(&self) -> usize {
+        self.table.len()
+    }
+
+    /// An `O_PATH` descriptor of a node: the one kept, or the file opened again by handle, or found again by name
+    /// and checked to be the same file.
+    ///
+    /// # Errors
+    /// [`StoreError::Moved`] when the node is not where it was last found and cannot be opened by handle.
+    pub fn fd(&self, node: &Arc<Node>) -> Result<Arc<OwnedFd>> {
+        if let Some(fd) = node.cached_fd() {
+            return Ok(fd);
+        }
+        let fd = Arc::new(self.open_again(node)?);
+        self.fds.keep(node, &fd);
+        Ok(fd)
+    }
+
+    fn open_again(&self, node: &Arc<Node>) -> Result<OwnedFd> {
+        if let Some(fd) = self.open_by_handle(node) {
+            return fd;
+        }
+        // Up to the nearest ancestor that can be reached at once, then down again by name: never by recursion, since
+        // trees may be deeper than a stack.
+        let mut path = vec![(Arc::clone(node), node.place())];
+        let mut above = loop {
+            let Some((_, place)) = path.last() else {
+                return Err(StoreError::Moved);
+            };
+            let Some(parent) = place.parent.clone() else {
+                return Err(StoreError::Moved);
+            };
+            if let Some(fd) = parent.cached_fd() {
+                break fd;
+            }
+            if let Some(fd) = self.open_by_handle(&parent) {
+                break Arc::new(fd?);
+            }
+            if path.len() > MAX_DEPTH {
+                return Err(StoreError::Moved);
+            }
+            let place = parent.place();
+            path.push((parent, place));
+        };
+        while let Some((step, place)) = path.pop() {
+            let fd = sys::open_child(&*above, &place.name)?;
+            let stat = sys::stat(&fd)?;
+            if table::identify(&fd, &stat).0 != step.key() {
+                return Err(StoreError::Moved);
+            }
+            if path.is_empty() {
+                return Ok(fd);
+            }
+            above = Arc::new(fd);
+        }
+        Err(StoreError::Moved)
+    }
+
+    fn open_by_handle(&self, node: &Node) -> Option<Result<OwnedFd>> {
+        if !self.features.handles {
+            return None;
+        }
+        let (mount, handle) = (self.mount.as_ref()?, node.handle()?);
+        let flags = libc_flags::O_PATH | libc_flags::O_NOFOLLOW;
+        Some(sys::open_by_handle(mount, handle, flags).map_err(Into::into))
+    }
+
+    /// Finds `name` in `dir`.
+    ///
+    /// # Errors
+    /// The backing filesystem's; `ENOENT` when there is no such name.
+    pub fn lookup(&self, dir: &Arc<Node>, name: &OsStr) -> Result<(Arc<Node>, Stat)> {
+        let parent = self.fd(dir)?;
+        let fd = sys::open_child(&*parent, name)?;
+        let stat = sys::stat(&fd)?;
+        let node = self.adopt(dir, name, fd, &stat);
+        Ok((node, stat))
+    }
+
+    /// The identity of what `name` in `dir` leads to now, or `None` when nothing is there.
+    ///
+    /// # Errors
+    /// The backing filesystem's, other than `ENOENT`.
+    pub fn peek(&self, dir: &Arc<Node>, name: &OsStr) -> Result<Option<(FileKey, Stat)>> {
+        let parent = self.fd(dir)?;
+        match sys::open_child(&*parent, name) {
+            Ok(fd) => {
+                let stat = sys::stat(&fd)?;
+                Ok(Some((table::identify(&fd, &stat).0, stat)))
+            }
+            Err(error) if error.errno() == libc_flags::ENOENT => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The attributes of a node.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn stat(&self, node: &Arc<Node>) -> Result<Stat> {
+        let fd = self.fd(node)?;
+        Ok(sys::stat(&*fd)?)
+    }
+
+    /// Makes the node for a file just opened or made under `name` in `dir`, or finds the one already known.
+    pub fn adopt(&self, dir: &Arc<Node>, name: &OsStr, fd: OwnedFd, stat: &Stat) -> Arc<Node> {
+        let (key, handle) = table::identify(&fd, stat);
+        let place = Place {
+            parent: Some(Arc::clone(dir)),
+            name: name.into(),
+        };
+        let (node, fresh) = self.table.intern(key, Kind::of(stat), handle, place);
+        if fresh || node.cached_fd().is_none() {
+            self.fds.keep(&node, &Arc::new(fd));
+        }
+        node
+    }
+
+    /// Keeps the node's descriptor open for as long as the node is known: its last name is about to go.
+    ///
+    /// # Errors
+    /// When the node cannot be opened any more.
+    pub fn pin(&self, node: &Arc<Node>) -> Result<()> {
+        let fd = self.fd(node)?;
+        node.pin(fd);
+        Ok(())
+    }
+
+    /// A regular descriptor of the node for reading or writing, with the status flags a backing file may carry.
+    ///
+    /// `O_APPEND`, `O_DIRECT`, and the flags that act on names are left out: appending is decided by the flags that
+    /// arrive with each write, and the caller's buffers need not be aligned on this side.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn open_io(&self, node: &Arc<Node>, flags: i32) -> Result<OwnedFd> {
+        let fd = self.fd(node)?;
+        let keep = libc_flags::O_ACCMODE | libc_flags::O_NONBLOCK | libc_flags::O_SYNC | libc_flags::O_DSYNC;
+        Ok(sys::reopen(fd.as_fd(), (flags & keep) | libc_flags::O_NOCTTY)?)
+    }
+}
+
+/// The numbers of flags and errors, from the one layer that knows them.
+pub(crate) use crate::sys::consts as libc_flags;

@@ -1,0 +1,313 @@
+//! What an attic holds, for people who want it back: listing, reading, restoring and dropping kept files.
+//!
+//! Works on the backing directory alone, whether or not a guard runs there. It never replaces anything, and never
+//! rewrites the journal: a guard may be adding to it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use super::attic::{self, ATTIC, HOMES, JOURNAL, KeptInfo};
+use super::libc_flags as c;
+use super::{Result, copy};
+use crate::sys::{self, Stat, SysError};
+
+/// `R_OK`.
+const MAY_READ: i32 = 4;
+
+/// The attic of a directory, as found there.
+#[derive(Debug)]
+pub struct KeptFiles {
+    root: OwnedFd,
+    name: &'static str,
+    home: OwnedFd,
+    attic: OwnedFd,
+}
+
+/// One kept file, or what is known of one.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its name in the attic.
+    pub id: String,
+    /// When it was kept, in seconds since the epoch, where its name says so.
+    pub at: Option<i64>,
+    /// What was noted about it. Nothing if the guard was killed before it could: the content may be incomplete.
+    pub note: Option<KeptInfo>,
+    /// What is there of it. Nothing if the content has gone and only the note is left.
+    pub file: Option<Stat>,
+    /// Whether this process may read it.
+    pub readable: bool,
+}
+
+/// All that is known of an attic.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// The kept files, the oldest first.
+    pub kept: Vec<Kept>,
+    /// Numbers of the journal's lines that cannot be read.
+    pub unreadable_lines: Vec<usize>,
+}
+
+/// How a kept file came back.
+#[derive(Debug)]
+pub enum Restored {
+    /// It is the very file, and no longer in the attic.
+    Moved,
+    /// On another filesystem: a copy, and the attic still has the file. With what could not be copied besides content.
+    Copied(Vec<SysError>),
+}
+
+/// A line of the journal about a kept file that has left the attic.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Gone {
+    pub(super) id: String,
+    pub(super) gone: String,
+}
+
+impl KeptFiles {
+    /// The attic of the directory `root`, if it has one.
+    ///
+    /// # Errors
+    /// When it is there and cannot be looked into.
+    pub fn open(root: &OwnedFd) -> Result<Option<Self>> {
+        for name in HOMES {
+            let home = match sys::open_at(root, OsStr::new(name), c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0) {
+                Ok(home) => home,
+                Err(error) if matches!(error.errno(), c::ENOENT | c::ENOTDIR | c::ELOOP) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match attic::has_marker(&home) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            return match sys::open_at(
+                &home,
+                OsStr::new(ATTIC),
+                c::O_RDONLY | c::O_DIRECTORY | c::O_NOFOLLOW,
+                0,
+            ) {
+                Ok(attic) => Ok(Some(Self {
+                    root: sys::dup(root)?,
+                    name,
+                    home,
+                    attic,
+                })),
+                Err(error) if error.errno() == c::ENOENT => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        }
+        Ok(None)
+    }
+
+    /// Lists what is kept, noted or not, and what was noted and is no longer there.
+    ///
+    /// # Errors
+    /// When the attic or its journal cannot be read at all.
+    pub fn list(&self) -> Result<Listing> {
+        let mut kept = BTreeMap::new();
+        for name in attic::list(&self.attic)? {
+            // Whatever else somebody has put there is not ours to show.
+            let Some(id) = name.to_str().filter(|id| is_id(id)) else {
+                continue;
+            };
+            if let Some(found) = self.look(id)? {
+                kept.insert(id.to_owned(), found);
+            }
+        }
+        let (notes, unreadable_lines) = self.notes()?;
+        for note in notes {
+            let id = note.id.clone();
+            kept.entry(id.clone())
+                .or_insert_with(|| Kept {
+                    at: attic::slot_time(OsStr::new(&id)),
+                    id,
+                    note: None,
+                    file: None,
+                    readable: false,
+                })
+                .note = Some(note);
+        }
+        Ok(Listing {
+            kept: kept.into_values().collect(),
+            unreadable_lines,
+        })
+    }
+
+    fn look(&self, id: &str) -> Result<Option<Kept>> {
+        let file = match sys::open_child(&self.attic, OsStr::new(id)) {
+            Ok(file) => file,
+            Err(error) if error.errno() == c::ENOENT => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let stat = sys::stat(&file)?;
+        Ok(Some(Kept {
+            id: id.to_owned(),
+            at: attic::slot_time(OsStr::new(id)),
+            note: None,
+            readable: !stat.is_file() || sys::access(&file, MAY_READ).is_ok(),
+            file: Some(stat),
+        }))
+    }
+
+    /// The notes of the journal but for those of files that were restored or dropped, and the lines that are no notes.
+    fn notes(&self) -> Result<(Vec<KeptInfo>, Vec<usize>)> {
+        let journal = match sys::open_at(&self.home, OsStr::new(JOURNAL), c::O_RDONLY | c::O_NOFOLLOW, 0) {
+            Ok(journal) => journal,
+            Err(error) if error.errno() == c::ENOENT => return Ok((Vec::new(), Vec::new())),
+            Err(error) => return Err(error.into()),
+        };
+        let text = attic::read_all(&journal)?;
+        let (mut notes, mut gone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            if let Ok(note) = serde_json::from_slice::<KeptInfo>(line)
+                && is_id(&note.id)
+            {
+                notes.push(note);
+            } else if let Ok(line) = serde_json::from_slice::<Gone>(line) {
+                gone.insert(line.id);
+            } else {
+                unreadable.push(index + 1);
+            }
+        }
+        notes.retain(|note| !gone.contains(&note.id));
+        Ok((notes, unreadable))
+    }
+
+    /// Opens a kept file for reading, with the caller's own rights.
+    ///
+    /// # Errors
+    /// The filesystem's.
+    pub fn open_file(&self, id: &str) -> Result<OwnedFd> {
+        let flags = c::O_RDONLY | c::O_NOFOLLOW | c::O_NONBLOCK | c::O_NOCTTY;
+        Ok(sys::open_at(&self.attic, OsStr::new(id), flags, 0)?)
+    }
+
+    /// Brings a kept file back as `name` in `dir`, which must be free. It is moved where that can be done.
+    ///
+    /// # Errors
+    /// The filesystem's: EEXIST when the name is taken, EACCES when the caller may not read the file.
+    pub fn restore(&self, id: &str, dir: &OwnedFd, name: &OsStr) -> Result<Restored> {
+        let slot = OsStr::new(id);
+        let file = sys::open_child(&self.attic, slot)?;
+        let stat = sys::stat(&file)?;
+        if stat.is_file() {
+            // Whoever may write to the attic's directory could move the file: that is no right to its content.
+            sys::access(&file, MAY_READ)?;
+        }
+        let moved = match sys::rename_at(&self.attic, slot, dir, name, c::RENAME_NOREPLACE) {
+            Err(error) if error.errno() == c::EINVAL => {
+                sys::link_at(&self.attic, slot, dir, name).and_then(|()| sys::unlink_at(&self.attic, slot))
+            }
+            other => other,
+        };
+        match moved {
+            Ok(()) => {
+                self.strike(id, "restored");
+                Ok(Restored::Moved)
+            }
+            Err(error) if error.errno() == c::EXDEV && stat.is_file() => {
+                self.restore_copy(id, &stat, dir, name).map(Restored::Copied)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where unnamed files can be made, the copy has its name only when it is whole.
+    fn restore_copy(&self, id: &str, stat: &Stat, dir: &OwnedFd, name: &OsStr) -> Result<Vec<SysError>> {
+        let from = self.open_file(id)?;
+        if let Ok(unnamed) = sys::open_tmpfile(dir, c::O_RDWR, 0o600) {
+            let failed = fill(&from, &unnamed, stat)?;
+            sys::link_fd_at(&unnamed, dir, name)?;
+            return Ok(failed);
+        }
+        let flags = c::O_RDWR | c::O_CREAT | c::O_EXCL | c::O_NOFOLLOW;
+        let named = sys::open_at(dir, name, flags, 0o600)?;
+        match fill(&from, &named, stat) {
+            Ok(failed) => Ok(failed),
+            Err(error) => {
+                sys::unlink_at(dir, name)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Drops a kept file.
+    ///
+    /// # Errors
+    /// The filesystem's.
+    pub fn discard(&self, id: &str) -> Result<()> {
+        match sys::unlink_at(&self.attic, OsStr::new(id)) {
+            Err(error) if error.errno() != c::ENOENT => return Err(error.into()),
+            Ok(()) | Err(_) => {}
+        }
+        self.strike(id, "pruned");
+        Ok(())
+    }
+
+    /// Notes that a file has left. Without the note it would be listed as one whose content is missing.
+    fn strike(&self, id: &str, gone: &str) {
+        let line = Gone {
+            id: id.to_owned(),
+            gone: gone.to_owned(),
+        };
+        let mut text = serde_json::to_vec(&line).unwrap_or_default();
+        text.push(b'\n');
+        let flags = c::O_WRONLY | c::O_CREAT | c::O_NOFOLLOW;
+        let noted = sys::open_at(&self.home, OsStr::new(JOURNAL), flags, 0o600)
+            .and_then(|journal| sys::pwrite_append(&journal, &text));
+        if let Err(error) = noted {
+            log::warn!("the attic's journal could not be brought up to date: {error}");
+        }
+    }
+
+    /// Removes the attic's directories if nothing is kept. Not while a guard may be about to keep something.
+    pub fn retire(self) {
+        attic::remove_home(&self.root, self.name, &self.home, &self.attic);
+    }
+}
+
+fn fill(from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> sys::Result<Vec<SysError>> {
+    copy::copy_content(from, to)?;
+    let mut failed = Vec::new();
+    if let Err(error) = copy::copy_owner_and_mode(to, stat) {
+        failed.push(error);
+        // Set-user-ID is for the owner that the copy does not have.
+        sys::chmod(to, stat.permissions() & 0o777)?;
+    }
+    failed.extend(copy::copy_rest(from, to, stat));
+    sys::fsync(to)?;
+    Ok(failed)
+}
+
+/// Whether `id` is formed like the name of a kept file.
+fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// The directory that `names` lead to from `root`, never through a symbolic link; with `make`, what is missing is made.
+///
+/// # Errors
+/// The filesystem's.
+pub fn descend(root: impl AsFd, names: &[OsString], make: bool) -> Result<OwnedFd> {
+    let mut dir = sys::reopen(root, c::O_PATH | c::O_DIRECTORY)?;
+    for name in names {
+        let open = || sys::open_at(&dir, name, c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0);
+        dir = match open() {
+            Err(error) if make && error.errno() == c::ENOENT => {
+                match sys::mkdir_at(&dir, name, 0o777) {
+                    Err(error) if error.errno() != c::EEXIST => return Err(error.into()),
+                    Ok(()) | Err(_) => {}
+                }
+                open()?
+            }
+            other => other?,
+        };
+    }
+    Ok(dir)
+}

@@ -1,0 +1,344 @@
+//! A known file of the backing tree.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use super::table::Table;
+use crate::guard::{FileKey, OwnerId, Timestamp};
+use crate::sync::Mutex;
+use crate::sys::{Handle, Stat};
+
+/// What a node is; never changes during the life of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    Regular,
+    /// A symbolic link.
+    Symlink,
+    /// A fifo, socket or device.
+    Special,
+}
+
+impl Kind {
+    /// The kind that `stat` tells of.
+    #[must_use]
+    pub fn of(stat: &Stat) -> Self {
+        if stat.is_file() {
+            Self::Regular
+        } else if stat.is_dir() {
+            Self::Directory
+        } else if stat.is_symlink() {
+            Self::Symlink
+        } else {
+            Self::Special
+        }
+    }
+}
+
+/// Where a node was last found.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The directory; none for the root.
+    pub parent: Option<Arc<Node>>,
+    /// The name in it.
+    pub name: Box<OsStr>,
+}
+
+/// What the directory lock guards.
+#[derive(Debug, Default)]
+pub struct DirState {
+    /// Names that exist through the mount and are not yet published in the backing directory.
+    pub staged: BTreeMap<Box<OsStr>, Arc<Node>>,
+}
+
+/// A file that exists through the mount and has no name in the backing tree yet.
+#[derive(Debug)]
+pub struct Staged {
+    /// The directory it will be published in.
+    pub dir: Arc<Node>,
+    /// The name it will be published under.
+    pub name: Box<OsStr>,
+    /// The unnamed file.
+    pub file: Arc<OwnedFd>,
+    /// Who made it.
+    pub owner: OwnerId,
+    /// Sync data before, and the directory after, publication.
+    pub durable: bool,
+    /// When it was made, on the guard's clock.
+    pub since: Timestamp,
+}
+
+/// A change under way through a handle whose writes the daemon does not see.
+#[derive(Debug, Clone, Copy)]
+pub struct Changing {
+    /// By whom.
+    pub owner: OwnerId,
+    /// Through which handle.
+    pub handle: (u64, u64),
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// What the file lock guards.
+#[derive(Debug, Default)]
+pub struct FileState {
+    /// Present while the file waits for publication.
+    pub staged: Option<Staged>,
+    /// The publication was lost to somebody else; the bytes are in the attic.
+    pub lost: Option<super::Winner>,
+    /// Owners that may change the file without a request to the daemon, with the number of their handles.
+    pub writers: SmallVec<[(OwnerId, u32); 1]>,
+    /// Handles whose writes the daemon does not see, until they are flushed with data or closed.
+    pub changing: SmallVec<[Changing; 1]>,
+    /// Owners and processes with the file open for reading and writing, who may have mapped it: stores through a mapping
+    /// bring no request.
+    pub mappers: SmallVec<[(OwnerId, u32); 1]>,
+    /// Handles open on the file, on any mount.
+    pub handles: u32,
+    /// The file's last name was displaced into the attic: that link is not part of the tree.
+    pub in_attic: bool,
+    /// The name was published after the last sync of its directory.
+    pub name_unsynced: bool,
+}
+
+impl FileState {
+    /// Notes a handle open for writing.
+    pub fn add_writer(&mut self, owner: OwnerId) {
+        match self.writers.iter_mut().find(|(who, _)| *who == owner) {
+            Some((_, count)) => *count += 1,
+            None => self.writers.push((owner, 1)),
+        }
+    }
+
+    /// Notes that a handle open for writing is gone.
+    pub fn remove_writer(&mut self, owner: OwnerId) {
+        if let Some(index) = self.writers.iter().position(|(who, _)| *who == owner) {
+            self.writers[index].1 -= 1;
+            if self.writers[index].1 == 0 {
+                self.writers.swap_remove(index);
+            }
+        }
+    }
+}
+
+/// A known file, directory or other object of the tree: one per file, however many names and mounts lead to it.
+#[derive(Debug)]
+pub struct Node {
+    id: u64,
+    key: FileKey,
+    kind: Kind,
+    handle: Option<Handle>,
+    place: Mutex<Place>,
+    fd: Mutex<Option<Arc<OwnedFd>>>,
+    pins: AtomicU32,
+    touched: AtomicBool,
+    /// A place for the layer above to cache what it derived from the node's place: `epoch << 8 | value`.
+    pub(crate) level: AtomicU64,
+    /// Guarded under whatever name: its content came to an unguarded name without having been seen.
+    held: AtomicBool,
+    staged_names: AtomicU32,
+    /// The latest time a name was staged: shown as the directory's time of change until the backing one is later.
+    staged_at: Mutex<Timestamp>,
+    names: Mutex<DirState>,
+    content: Mutex<FileState>,
+    table: Weak<Table>,
+}
+
+impl Node {
+    pub(super) fn new(
+        id: u64,
+        key: FileKey,
+        kind: Kind,
+        handle: Option<Handle>,
+        place: Place,
+        table: Weak<Table>,
+    ) -> Self {
+        Self {
+            id,
+            key,
+            kind,
+            handle,
+            place: Mutex::new(place),
+            fd: Mutex::new(None),
+            pins: AtomicU32::new(0),
+            touched: AtomicBool::new(false),
+            level: AtomicU64::new(0),
+            held: AtomicBool::new(false),
+            staged_names: AtomicU32::new(0),
+            staged_at: Mutex::default(),
+            names: Mutex::default(),
+            content: Mutex::default(),
+            table,
+        }
+    }
+
+    /// The FUSE node id: the inode number where that is free.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The identity of the file.
+    #[must_use]
+    pub fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(super) fn handle(&self) -> Option<&Handle> {
+        self.handle.as_ref()
+    }
+
+    /// Where it was last found.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place.lock().clone()
+    }
+
+    /// Notes where it is now.
+    pub fn set_place(&self, place: Place) {
+        let old = std::mem::replace(&mut *self.place.lock(), place);
+        // Dropping the last reference to the old parent takes table locks: not under this one.
+        drop(old);
+    }
+
+    /// Guards the file under every name from now on.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::Release);
+    }
+
+    /// Guards the file by its name again.
+    pub fn let_go(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
+    /// Whether the file is guarded under every name.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// The lock of a directory's names, held from judgement to change of any name in it.
+    #[must_use]
+    pub fn names(&self) -> &Mutex<DirState> {
+        &self.names
+    }
+
+    /// The lock of a file's content, held from judgement to change of it.
+    #[must_use]
+    pub fn content(&self) -> &Mutex<FileState> {
+        &self.content
+    }
+
+    /// The unnamed file, while this one waits for publication.
+    #[must_use]
+    pub fn staged_file(&self) -> Option<Arc<OwnedFd>> {
+        self.content
+            .lock()
+            .staged
+            .as_ref()
+            .map(|staged| Arc::clone(&staged.file))
+    }
+
+    /// Whether any name in this directory waits for publication; cheap, without the lock.
+    #[must_use]
+    pub fn has_staged(&self) -> bool {
+        self.staged_names.load(Ordering::Acquire) > 0
+    }
+
+    /// The latest time a name was staged in this directory.
+    #[must_use]
+    pub fn staged_at(&self) -> Timestamp {
+        *self.staged_at.lock()
+    }
+
+    /// Puts a staged name into the directory.
+    pub fn stage(&self, names: &mut DirState, name: &OsStr, node: &Arc<Self>, at: Timestamp) {
+        names.staged.insert(name.into(), Arc::clone(node));
+        {
+            let mut latest = self.staged_at.lock();
+            *latest = latest.max(at);
+        }
+        self.staged_names.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes a staged name out of the directory.
+    pub fn unstage(&self, names: &mut DirState, name: &OsStr) -> Option<Arc<Self>> {
+        let node = names.staged.remove(name)?;
+        self.staged_names.fetch_sub(1, Ordering::Release);
+        Some(node)
+    }
+
+    pub(super) fn cached_fd(&self) -> Option<Arc<OwnedFd>> {
+        let fd = self.fd.lock().clone();
+        if fd.is_some() {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+        fd
+    }
+
+    /// Stores a descriptor; says whether there was none before.
+    pub(super) fn cache_fd(&self, fd: &Arc<OwnedFd>) -> bool {
+        let mut slot = self.fd.lock();
+        let fresh = slot.is_none();
+        if fresh {
+            *slot = Some(Arc::clone(fd));
+        }
+        fresh
+    }
+
+    /// Drops the descriptor unless it is pinned or was used since the last call; says whether it was dropped.
+    pub(super) fn evict_fd(&self) -> bool {
+        if self.touched.swap(false, Ordering::Relaxed) || self.pins.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        let fd = self.fd.lock().take();
+        drop(fd);
+        true
+    }
+
+    pub(super) fn pin(&self, fd: Arc<OwnedFd>) {
+        self.pins.fetch_add(1, Ordering::AcqRel);
+        let mut slot = self.fd.lock();
+        if slot.is_none() {
+            *slot = Some(fd);
+        }
+    }
+
+    /// Undoes the pin of a removal of the last name that did not happen.
+    pub fn unpin_last(&self, links: u32) {
+        if links <= 1 {
+            self.unpin();
+        }
+    }
+
+    /// Undoes one pin.
+    pub fn unpin(&self) {
+        self.pins.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.upgrade() {
+            table.forget(self.key, self.id);
+        }
+        // Not by recursion: a chain of directories may be longer than a stack.
+        let mut above = self.place.get_mut().parent.take();
+        while let Some(mut node) = above.and_then(Arc::into_inner) {
+            above = node.place.get_mut().parent.take();
+        }
+    }
+}
