@@ -1,1 +1,218 @@
-//! The fs layer.
+//! The operations: the only place where store, guard, owner and audit meet.
+//!
+//! One method per operation, plain reply types, one errno table. Knows nothing of FUSE's wire format and no fuser
+//! type.
+
+mod attr;
+mod caller;
+mod create;
+mod data;
+mod dir;
+mod errno;
+mod judge;
+mod ledger;
+mod level;
+mod lookup;
+mod mount;
+mod moved;
+mod names;
+mod open;
+mod publish;
+mod rename;
+mod upkeep;
+
+pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR};
+pub use caller::Caller;
+pub use errno::{FsError, Result, errno_text, refusal_errno};
+pub use lookup::{Attr, Entry};
+pub use mount::{Mount, MountOptions};
+pub use open::{IoMode, Opened};
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::audit::Events;
+use crate::clock;
+use crate::owner::Owners;
+use crate::store::{AtticLimits, Node, Store, StoreError};
+use crate::sync::Mutex;
+use caller::Notes;
+use ledger::Ledger;
+
+/// Bounds and names of a guard.
+#[derive(Debug, Clone)]
+pub struct GuardOptions {
+    /// The name other processes find the guard by.
+    pub id: String,
+    /// Descriptors the guard may use in all.
+    pub max_fds: u64,
+    /// Records of files, and of names, kept at most.
+    pub max_records: usize,
+    /// Bounds of the attic.
+    pub attic: AtticLimits,
+}
+
+impl Default for GuardOptions {
+    fn default() -> Self {
+        Self {
+            id: String::new(),
+            max_fds: 1024,
+            max_records: 1 << 20,
+            attic: AtticLimits::default(),
+        }
+    }
+}
+
+/// Why a tree cannot be guarded.
+#[derive(Debug, thiserror::Error)]
+#[error("the directory cannot be opened: {0}")]
+pub struct GuardError(#[from] StoreError);
+
+/// The guard of one backing tree: one ledger, whatever mounts there are.
+#[derive(Debug)]
+pub struct Guard {
+    pub(crate) store: Store,
+    pub(crate) ledger: Ledger,
+    owners: Owners<Notes>,
+    events: Events,
+    options: GuardOptions,
+    mounts: Mutex<Vec<Weak<Mount>>>,
+    next_mount: AtomicU64,
+    /// Files waiting for publication, for the one-second bound.
+    pub(crate) waiting: Mutex<Vec<Weak<Node>>>,
+    /// Moves when a directory is renamed: levels derived from places are derived again.
+    pub(crate) places: AtomicU64,
+    /// Directories that were derived once, and where.
+    derived: level::Derived,
+    /// Guarded under whatever name they have: kept known, so that this is not forgotten.
+    held: Mutex<Vec<Arc<Node>>>,
+    stopping: AtomicBool,
+}
+
+/// What a guard can say of itself.
+#[derive(Debug, Clone)]
+pub struct GuardStatus {
+    /// The name other processes find the guard by.
+    pub id: String,
+    /// The mounts there are.
+    pub mounts: Vec<MountStatus>,
+    /// Files and directories known.
+    pub nodes: usize,
+    /// Records of files.
+    pub file_records: usize,
+    /// Records of names.
+    pub name_records: usize,
+    /// Requests answered.
+    pub operations: u64,
+    /// Observations made.
+    pub observations: u64,
+    /// Refusals, enforced or recorded.
+    pub refusals: u64,
+    /// Files kept in the attic since the guard began.
+    pub kept: u64,
+    /// Whether new files are staged (`O_TMPFILE` works) or claimed at once.
+    pub staging: bool,
+}
+
+/// What a guard can say of one of its mounts.
+#[derive(Debug, Clone)]
+pub struct MountStatus {
+    /// The mount's number.
+    pub id: u64,
+    /// Its mount point, as the user named it.
+    pub label: String,
+    /// `passthrough` or `daemon`: who moves the data of files that need no more judgement.
+    pub data_path: &'static str,
+    /// Its options.
+    pub options: MountOptions,
+    /// Files open.
+    pub open_files: usize,
+    /// Files and directories the kernel knows.
+    pub inodes: usize,
+}
+
+impl Guard {
+    /// Opens the guard of the directory that `root`, an `O_PATH` descriptor, leads to.
+    ///
+    /// # Errors
+    /// When the directory cannot be looked at.
+    pub fn open(root: OwnedFd, options: GuardOptions) -> std::result::Result<Arc<Self>, GuardError> {
+        let cached = usize::try_from(options.max_fds / 4).unwrap_or(256).clamp(16, 1 << 16);
+        let store = Store::open(root, cached, options.attic)?;
+        let guard = Arc::new(Self {
+            store,
+            ledger: Ledger::new(clock::now(), options.max_records),
+            owners: caller::owners(options.max_fds),
+            events: Events::default(),
+            options,
+            mounts: Mutex::new(Vec::new()),
+            next_mount: AtomicU64::new(1),
+            waiting: Mutex::new(Vec::new()),
+            places: AtomicU64::new(1),
+            derived: level::Derived::default(),
+            held: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        });
+        upkeep::start(&guard);
+        Ok(guard)
+    }
+
+    /// The name other processes find the guard by.
+    pub fn id(&self) -> &str {
+        &self.options.id
+    }
+
+    /// Who there is.
+    pub fn owners(&self) -> &Owners<Notes> {
+        &self.owners
+    }
+
+    /// What was refused, and counts.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Begins a mount.
+    pub fn add_mount(self: &Arc<Self>, options: MountOptions) -> Arc<Mount> {
+        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
+        let mount = Arc::new(Mount::new(Arc::clone(self), id, options));
+        let mut mounts = self.mounts.lock();
+        mounts.retain(|known| known.strong_count() > 0);
+        mounts.push(Arc::downgrade(&mount));
+        mount
+    }
+
+    /// The mounts there are.
+    pub fn mounts(&self) -> Vec<Arc<Mount>> {
+        self.mounts.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// What the guard can say of itself.
+    pub fn status(&self) -> GuardStatus {
+        let (file_records, name_records) = self.ledger.len();
+        GuardStatus {
+            id: self.options.id.clone(),
+            mounts: self.mounts().iter().map(|mount| mount.status()).collect(),
+            nodes: self.store.known_nodes(),
+            file_records,
+            name_records,
+            operations: self.events.operations.get(),
+            observations: self.events.observations.get(),
+            refusals: self.events.refusals.get(),
+            kept: self.events.kept.get(),
+            staging: self.store.features().tmpfile,
+        }
+    }
+
+    /// Ends the guard's own work; what is staged is published.
+    pub fn shutdown(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.publish_all();
+        self.store.attic().retire();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

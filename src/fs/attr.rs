@@ -1,0 +1,259 @@
+//! Attributes: what may be changed of a file besides its content, and its size.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::caller::{Arrival, Caller, Who};
+use super::errno::{FsError, Result};
+use super::judge::credit;
+use super::ledger::Present;
+use super::lookup::Attr;
+use super::mount::Mount;
+use super::open::present;
+use crate::guard::{Author, Intent, Level};
+use crate::store::{Kind, Node, libc_flags as c};
+use crate::sys::{self, TimeSet};
+
+/// The virtual attribute by which a mount tells which guard serves it; never listed, never stored.
+pub const VIRTUAL_GUARD_XATTR: &str = "user.unclobber.guard";
+
+/// Which attributes to change; those not given stay.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// User.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Time of last access.
+    pub atime: Option<TimeSet>,
+    /// Time of last modification.
+    pub mtime: Option<TimeSet>,
+}
+
+impl Mount {
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// A refusal where the size changes; the backing filesystem's.
+    pub fn setattr(&self, caller: &Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<Attr> {
+        let who = self.arrive(caller, Arrival::Other);
+        let node = self.node(id)?;
+        if let Some(size) = change.size {
+            self.set_size(&who, caller, &node, handle, size)?;
+        }
+        let more = Change { size: None, ..*change };
+        if more.mode.is_some()
+            || more.uid.is_some()
+            || more.gid.is_some()
+            || more.atime.is_some()
+            || more.mtime.is_some()
+        {
+            self.set_metadata(&node, &more)?;
+        }
+        let stat = self.attributes_of(&node)?;
+        Ok(self.attr(&node, &stat))
+    }
+
+    fn set_size(&self, who: &Who, caller: &Caller, node: &Arc<Node>, handle: Option<u64>, size: u64) -> Result<()> {
+        let open = handle.and_then(|handle| self.file(handle).ok());
+        let Some(open) = open.filter(|open| open.writes()) else {
+            let at = who.name_of(node);
+            let level = self.guard().level_of_file(at.dir.as_ref(), &at.name, node);
+            let file = self.writable(node)?;
+            if self.touch_size(node, &file, size)? {
+                return Ok(());
+            }
+            let mut state = node.content().lock();
+            let done = self.truncate(who, "truncate", &at, node, &mut state, &file, size, level);
+            drop(state);
+            return done;
+        };
+        if self.touch_size(node, open.file(), size)? {
+            return Ok(());
+        }
+        if open.level() == Level::Off || open.is_granted() {
+            return self.change(caller, &open, "truncate", Intent::Edit, || {
+                Ok(sys::ftruncate(open.file(), size)?)
+            });
+        }
+        let at = self.name_now(&open);
+        let mut state = node.content().lock();
+        let who = open.who(caller.tid);
+        self.truncate(&who, "truncate", &at, node, &mut state, open.file(), size, open.level())?;
+        if size == 0 {
+            // Never admit the truncation and refuse what is written then.
+            open.grant();
+            open.count_writer(&mut state);
+            self.begin_changing(&open, &mut state);
+        }
+        drop(state);
+        Ok(())
+    }
+
+    /// A truncation to the size there is: moves the times and no byte, so that what was seen stays seen. Says whether it
+    /// was one. Never by truncating: whoever makes the file longer meanwhile, past the daemon, must not lose that.
+    fn touch_size(&self, node: &Arc<Node>, file: &OwnedFd, size: u64) -> Result<bool> {
+        let state = node.content().lock();
+        let before = sys::stat(file)?;
+        if before.size != size {
+            return Ok(false);
+        }
+        let author = credit(&state);
+        self.guard().ledger.with_file(&present(node, &before, author), |_| ());
+        let has_setid = before.mode & (c::S_ISUID | c::S_ISGID) != 0;
+        if has_setid || sys::set_times(file, None, Some(TimeSet::Now)).is_err() {
+            // Only a truncation clears set-id bits, and setting one time alone takes the file's owner.
+            sys::ftruncate(file, size)?;
+        }
+        let after = sys::stat(file)?;
+        if after.size == before.size {
+            self.guard()
+                .ledger
+                .with_known_file(node.key(), |record| record.retoken(after.token()));
+        }
+        drop(state);
+        Ok(true)
+    }
+
+    fn writable(&self, node: &Arc<Node>) -> Result<OwnedFd> {
+        match node.staged_file() {
+            Some(file) => Ok(sys::dup(&*file)?),
+            None => self
+                .guard()
+                .store
+                .open_io(node, c::O_WRONLY | c::O_NONBLOCK)
+                .map_err(Into::into),
+        }
+    }
+
+    fn set_metadata(&self, node: &Arc<Node>, change: &Change) -> Result<()> {
+        let fd = self.guard().store.fd(node)?;
+        let apply = || -> Result<()> {
+            if change.uid.is_some() || change.gid.is_some() {
+                sys::chown(&*fd, change.uid, change.gid)?;
+            }
+            if let Some(mode) = change.mode {
+                sys::chmod(&*fd, mode & 0o7777)?;
+            }
+            if change.atime.is_some() || change.mtime.is_some() {
+                sys::set_times(&*fd, change.atime, change.mtime)?;
+            }
+            Ok(())
+        };
+        if node.kind() != Kind::Regular {
+            return apply();
+        }
+        let state = node.content().lock();
+        let author = credit(&state);
+        if change.mtime.is_none() {
+            let done = self.metadata_change(node, author, apply);
+            drop(state);
+            return done;
+        }
+        let before = sys::stat(&*fd)?;
+        self.guard().ledger.with_file(&present(node, &before, author), |_| ());
+        let done = apply();
+        let after = sys::stat(&*fd)?;
+        if after.size == before.size {
+            self.guard()
+                .ledger
+                .with_known_file(node.key(), |record| record.retoken(after.token()));
+        }
+        drop(state);
+        done
+    }
+
+    /// Makes a change of metadata that leaves the content as it is: the generation stays, unless size or modification
+    /// time show that somebody else changed the content meanwhile. The file's lock is held.
+    pub(super) fn metadata_change<T>(
+        &self,
+        node: &Arc<Node>,
+        author: Author,
+        apply: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let guard = self.guard();
+        let before = guard.store.stat(node)?;
+        let known = Present {
+            key: node.key(),
+            token: before.token(),
+            author,
+        };
+        let tracked = guard.ledger.with_known_file(node.key(), |_| ()).is_some();
+        if tracked || before.ctime <= guard.ledger.started() {
+            guard.ledger.with_file(&known, |_| ());
+        }
+        let done = apply()?;
+        if let Ok(after) = guard.store.stat(node)
+            && after.size == before.size
+            && after.mtime == before.mtime
+        {
+            guard
+                .ledger
+                .with_known_file(node.key(), |record| record.retoken(after.token()));
+        }
+        Ok(done)
+    }
+
+    /// Reads an extended attribute.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn getxattr(&self, caller: &Caller, id: u64, name: &OsStr, hint: usize) -> Result<Vec<u8>> {
+        self.arrive(caller, Arrival::Asks);
+        if name == VIRTUAL_GUARD_XATTR {
+            return Ok(self.guard().id().as_bytes().to_vec());
+        }
+        let fd = self.xattr_fd(id)?;
+        Ok(sys::get_xattr(&*fd, name, hint)?)
+    }
+
+    /// Lists extended attributes.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn listxattr(&self, caller: &Caller, id: u64, hint: usize) -> Result<Vec<u8>> {
+        self.arrive(caller, Arrival::Asks);
+        let fd = self.xattr_fd(id)?;
+        Ok(sys::list_xattr(&*fd, hint)?)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn setxattr(&self, caller: &Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+        self.arrive(caller, Arrival::Other);
+        self.change_xattr(id, |fd| sys::set_xattr(fd, name, value, flags))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn removexattr(&self, caller: &Caller, id: u64, name: &OsStr) -> Result<()> {
+        self.arrive(caller, Arrival::Other);
+        self.change_xattr(id, |fd| sys::remove_xattr(fd, name))
+    }
+
+    fn change_xattr(&self, id: u64, change: impl FnOnce(&OwnedFd) -> sys::Result<()>) -> Result<()> {
+        let node = self.node(id)?;
+        let fd = self.guard().store.fd(&node)?;
+        if node.kind() != Kind::Regular {
+            return Ok(change(&fd)?);
+        }
+        let state = node.content().lock();
+        let done = self.metadata_change(&node, credit(&state), || Ok(change(&fd)?));
+        drop(state);
+        done
+    }
+
+    fn xattr_fd(&self, id: u64) -> Result<Arc<OwnedFd>> {
+        let node = self.node(id)?;
+        self.guard().store.fd(&node).map_err(FsError::from)
+    }
+}

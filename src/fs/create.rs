@@ -1,0 +1,424 @@
+//! Making names: files staged or claimed at once, directories, special files, symbolic and hard links.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a lock is held from the check to the change on purpose"
+)]
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::caller::{Arrival, At, Caller, Who};
+use super::errno::{FsError, Result};
+use super::judge::{Subject, at, credit};
+use super::ledger::entry_key;
+use super::lookup::Entry;
+use super::mount::Mount;
+use super::open::{Opened, Opening};
+use crate::clock;
+use crate::guard::{self, Author, Code, CreateRule, DurabilityRule, Intent, Level, Produced, Reason, Step, Why};
+use crate::store::{DirState, Kind, Node, Place, Staged, StoreError, Winner, libc_flags as c};
+use crate::sys::{self, Creds, Stat};
+
+/// What the caller wants made.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    mode: u32,
+    umask: u32,
+    flags: i32,
+}
+
+impl Mount {
+    /// Creates a regular file and opens it. Never replaces and never opens what is there.
+    ///
+    /// # Errors
+    /// `EEXIST` with `O_EXCL` when something is there; `ESTALE` without, upon which the kernel looks again and opens
+    /// it; a refusal where the owner has seen a file here that is gone.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        let dir = self.node(parent)?;
+        let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        self.refuse_hidden(&dir, name)?;
+        let wanted = Wanted { mode, umask, flags };
+        let at = at(&dir, name);
+        let mut names = dir.names().lock();
+        let level = self.guard().level_of(Some(&dir), name);
+        let winner = match names.staged.get(name) {
+            Some(_) => Winner::Regular,
+            None => self.guard().store.winner(&dir, name),
+        };
+        if winner != Winner::Nothing {
+            return Err(self.name_taken(&who, &at, flags, winner));
+        }
+        if level != Level::Off {
+            let intent = if flags & c::O_APPEND == 0 {
+                Intent::Replace
+            } else {
+                Intent::Append
+            };
+            let subject = Subject {
+                operation: "create",
+                intent,
+                at: &at,
+                there: None,
+                owner: who.owner,
+                under_way: None,
+            };
+            self.judge(&who, &subject)?;
+        }
+        let (file, staged) = match self.make_file(&who, &dir, name, wanted, level) {
+            Ok(made) => made,
+            Err(FsError::Store(StoreError::Lost(winner))) => return Err(self.name_taken(&who, &at, flags, winner)),
+            Err(error) => return Err(error),
+        };
+        self.adopt_created(&who, at, &mut names, wanted, level, file, staged)
+    }
+
+    /// What a creation answers when something is at the name. What is there stays untouched.
+    fn name_taken(&self, who: &Who, at: &At, flags: i32, winner: Winner) -> FsError {
+        if flags & c::O_EXCL != 0 {
+            return FsError::Errno(c::EEXIST);
+        }
+        match winner {
+            // The kernel looks again and opens it: the open is judged as what it then is.
+            Winner::Regular | Winner::Nothing => FsError::Errno(c::ESTALE),
+            Winner::Directory | Winner::Other => {
+                let there = if winner == Winner::Directory {
+                    guard::There::Directory
+                } else {
+                    guard::There::Other
+                };
+                let reason = Reason {
+                    code: Code::NotRegularFile,
+                    step: Step::ChooseAnotherName,
+                    why: Why::NotRegular,
+                    intent: Intent::Replace,
+                    there,
+                };
+                let subject = Subject {
+                    operation: "create",
+                    intent: Intent::Replace,
+                    at,
+                    there: None,
+                    owner: who.owner,
+                    under_way: None,
+                };
+                match self.refuse(who, &subject, reason, None) {
+                    Err(error) => error,
+                    Ok(()) => FsError::Errno(c::ESTALE),
+                }
+            }
+        }
+    }
+
+    /// Makes the file: unnamed, or at its name. Says whether it was staged.
+    fn make_file(
+        &self,
+        who: &Who,
+        dir: &Arc<Node>,
+        name: &OsStr,
+        wanted: Wanted,
+        level: Level,
+    ) -> Result<(OwnedFd, bool)> {
+        let store = &self.guard().store;
+        let groups = self.setgid_groups(who, dir, wanted.mode);
+        let creds = self.creds(who, wanted.umask, groups.as_deref());
+        let staged = level != Level::Off
+            && self.enforces()
+            && self.policy().create == CreateRule::Staged
+            && wanted.flags & c::O_EXCL == 0
+            && store.features().tmpfile;
+        if staged {
+            match store.stage(dir, wanted.mode, wanted.flags, &creds) {
+                Ok(file) => return Ok((file, true)),
+                // Another filesystem below the root may not have unnamed files.
+                Err(error) if error.is(c::EOPNOTSUPP) || error.is(c::EISDIR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((store.claim(dir, name, wanted.mode, wanted.flags, &creds)?, false))
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the caller's lock is what proves that the name is free"
+    )]
+    fn adopt_created(
+        &self,
+        who: &Who,
+        at: At,
+        names: &mut DirState,
+        wanted: Wanted,
+        level: Level,
+        file: OwnedFd,
+        staged: bool,
+    ) -> Result<(Entry, Opened)> {
+        let guard = self.guard();
+        let Some(dir) = at.dir.clone() else {
+            return Err(FsError::Errno(c::ENOENT));
+        };
+        let mut stat = sys::stat(&file)?;
+        let node = guard.store.adopt(&dir, &at.name, sys::dup(&file)?, &stat);
+        let now = clock::now();
+        let mut state = node.content().lock();
+        if staged {
+            let durable = self.policy().durability == DurabilityRule::Publish;
+            let unnamed = Arc::new(sys::dup(&file)?);
+            state.staged = Some(Staged {
+                dir: Arc::clone(&dir),
+                name: at.name.clone(),
+                file: unnamed,
+                owner: who.owner,
+                durable,
+                since: now,
+            });
+            // Without a name it cannot be found again.
+            guard.store.pin(&node)?;
+            dir.stage(names, &at.name, &node, now);
+            guard.waiting.lock().push(Arc::downgrade(&node));
+            stat.nlink = stat.nlink.max(1);
+        }
+        if level != Level::Off {
+            self.note_made(who, &at, &node, &stat);
+        }
+        let opening = Opening {
+            who,
+            node: &node,
+            at,
+            level,
+            flags: wanted.flags,
+            file,
+            current: true,
+            replaces: true,
+        };
+        // Before the open: whether the kernel may move the data is noted on what it knows.
+        self.know(&node);
+        let opened = self.hold(opening, &mut state)?;
+        drop(state);
+        who.found(&dir, &opened.file.at().name, &node);
+        self.entry_known(&dir, &opened.file.at().name, &node);
+        let entry = Entry {
+            attr: self.attr(&node, &stat),
+        };
+        Ok((entry, opened))
+    }
+
+    /// O4: the owner has made a file.
+    pub(super) fn note_made(&self, who: &Who, at: &At, node: &Node, stat: &Stat) {
+        let ledger = &self.guard().ledger;
+        let author = Author::Owner(who.owner);
+        let present = super::open::present(node, stat, author);
+        ledger.with_file(&present, |record| {
+            record.own_change(
+                who.owner,
+                who.process,
+                stat.token(),
+                ledger.change(author, stat.ctime),
+                Produced::Whole,
+            );
+        });
+        self.note_bound(who, at, Some(node));
+    }
+
+    /// O4, O5: the owner has bound a name, or unbound it.
+    pub(super) fn note_bound(&self, who: &Who, at: &At, node: Option<&Node>) {
+        let Some(key) = at.entry() else { return };
+        let ledger = &self.guard().ledger;
+        let bound = node.map(Node::key);
+        let change = ledger.change(Author::Owner(who.owner), clock::now());
+        ledger.with_entry_unchecked(key, bound, |record| {
+            record.own_change(who.owner, who.process, bound, change)
+        });
+    }
+
+    /// Makes a fifo, socket, device or empty regular file.
+    ///
+    /// # Errors
+    /// The backing filesystem's; a refusal where the owner has seen a file here that is gone.
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        rdev: u64,
+    ) -> Result<Entry> {
+        let dir = self.node(parent)?;
+        let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        let names = self.free_name(&dir, name)?;
+        let is_file = mode & c::S_IFMT == c::S_IFREG || mode & c::S_IFMT == 0;
+        let at = at(&dir, name);
+        if is_file && self.guard().level_of(Some(&dir), name) != Level::Off {
+            let free = self.guard().store.winner(&dir, name) == Winner::Nothing;
+            let subject = Subject {
+                operation: "mknod",
+                intent: Intent::Create,
+                at: &at,
+                there: None,
+                owner: who.owner,
+                under_way: None,
+            };
+            if free {
+                self.judge(&who, &subject)?;
+            }
+        }
+        let groups = self.setgid_groups(&who, &dir, mode);
+        let creds = self.creds(&who, umask, groups.as_deref());
+        self.guard().store.make_node(&dir, name, mode, rdev, &creds)?;
+        let kind = if is_file { Kind::Regular } else { Kind::Special };
+        let entry = self.made(&who, &at, &dir, kind);
+        drop(names);
+        entry
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn mkdir(&self, caller: &Caller, parent: u64, name: &OsStr, (mode, umask): (u32, u32)) -> Result<Entry> {
+        let dir = self.node(parent)?;
+        let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        let names = self.free_name(&dir, name)?;
+        let groups = self.setgid_groups(&who, &dir, mode);
+        let creds = self.creds(&who, umask, groups.as_deref());
+        self.guard().store.make_dir(&dir, name, mode, &creds)?;
+        let entry = self.made(&who, &at(&dir, name), &dir, Kind::Directory);
+        drop(names);
+        entry
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn symlink(&self, caller: &Caller, parent: u64, name: &OsStr, target: &OsStr) -> Result<Entry> {
+        let dir = self.node(parent)?;
+        let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        let names = self.free_name(&dir, name)?;
+        let creds = self.creds(&who, 0, None);
+        self.guard().store.make_symlink(&dir, name, target, &creds)?;
+        let entry = self.made(&who, &at(&dir, name), &dir, Kind::Symlink);
+        drop(names);
+        entry
+    }
+
+    /// Gives a file another name. A free name is never refused: git takes `EEXIST` for "already stored".
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn link(&self, caller: &Caller, id: u64, parent: u64, name: &OsStr) -> Result<Entry> {
+        let dir = self.node(parent)?;
+        let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        let node = self.node(id)?;
+        self.guard().publish(&node)?;
+        let names = self.free_name(&dir, name)?;
+        let at = at(&dir, name);
+        let old = who.name_of(&node);
+        let from = self.guard().level_of_file(old.dir.as_ref(), &old.name, &node);
+        let level = self.guard().level_of(Some(&dir), name);
+        if node.kind() == Kind::Regular && from != Level::Off && level == Level::Off {
+            // By the new name the content could be changed unseen, and the old one leads to it still.
+            self.guard().hold(&node);
+        }
+        if node.kind() == Kind::Regular {
+            let state = node.content().lock();
+            self.metadata_change(&node, credit(&state), || {
+                self.guard().store.make_link(&node, &dir, name).map_err(FsError::from)
+            })?;
+        } else {
+            self.guard().store.make_link(&node, &dir, name)?;
+        }
+        let stat = self.attributes_of(&node)?;
+        node.set_place(Place {
+            parent: Some(Arc::clone(&dir)),
+            name: name.into(),
+        });
+        if level != Level::Off {
+            self.note_bound(&who, &at, Some(&node));
+        }
+        drop(names);
+        self.entry_known(&dir, name, &node);
+        Ok(self.entry(&node, &stat))
+    }
+
+    /// The attributes of what was just made at a name. If something else is there already, an outsider was faster than
+    /// the look at it: the kernel takes no other kind of file for an answer, and looks again.
+    fn made(&self, who: &Who, at: &At, dir: &Arc<Node>, kind: Kind) -> Result<Entry> {
+        let name = &*at.name;
+        let (node, stat) = self.guard().store.lookup(dir, name)?;
+        if node.kind() != kind {
+            return Err(FsError::Errno(c::ESTALE));
+        }
+        let guarded = kind == Kind::Regular && self.guard().level_of(Some(dir), name) != Level::Off;
+        // What holds data already is not what was made.
+        if guarded && stat.size == 0 {
+            self.note_made(who, at, &node, &stat);
+        } else {
+            let author = if guarded {
+                Author::Outsider
+            } else {
+                Author::Owner(who.owner)
+            };
+            let key = entry_key(dir.key(), name);
+            self.guard().ledger.bound_by(&key, Some(node.key()), author, |_| ());
+        }
+        who.found(dir, name, &node);
+        self.entry_known(dir, name, &node);
+        Ok(self.entry(&node, &stat))
+    }
+
+    /// The directory's lock, if the name is not the guard's own and not staged.
+    fn free_name<'d>(&self, dir: &'d Arc<Node>, name: &OsStr) -> Result<crate::sync::MutexGuard<'d, DirState>> {
+        self.refuse_hidden(dir, name)?;
+        let names = dir.names().lock();
+        if names.staged.contains_key(name) {
+            return Err(FsError::Errno(c::EEXIST));
+        }
+        Ok(names)
+    }
+
+    /// The attic's home is not part of the tree, and nothing may be made under its name.
+    pub(super) fn refuse_hidden(&self, dir: &Node, name: &OsStr) -> Result<()> {
+        if self.guard().store.is_hidden(dir, name) {
+            Err(FsError::Errno(c::EACCES))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whom a new file belongs to.
+    fn creds<'g>(&self, who: &Who, umask: u32, groups: Option<&'g [u32]>) -> Creds<'g> {
+        if self.as_root() {
+            Creds {
+                uid: who.uid,
+                gid: who.gid,
+                groups,
+                umask,
+            }
+        } else {
+            // The daemon's user is the caller's: only the umask is the caller's own.
+            Creds {
+                uid: sys::geteuid(),
+                gid: sys::getegid(),
+                groups: None,
+                umask,
+            }
+        }
+    }
+
+    /// The caller's groups, where they decide whether a set-group-id bit stays.
+    fn setgid_groups(&self, who: &Who, dir: &Arc<Node>, mode: u32) -> Option<Vec<u32>> {
+        if !self.as_root() || who.uid == 0 || mode & c::S_ISGID == 0 {
+            return None;
+        }
+        let parent = self.attributes_of(dir).ok()?;
+        (parent.mode & c::S_ISGID != 0).then(|| who.groups()).flatten()
+    }
+}

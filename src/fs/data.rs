@@ -1,0 +1,363 @@
+//! Data of open files: reads that count, writes that are judged, and the moments at which a writer is credited.
+
+use std::sync::Arc;
+
+use super::caller::{Caller, Who};
+use super::errno::{FsError, Result};
+use super::judge::{Subject, Verdict, change_under_way, credit};
+use super::mount::Mount;
+use super::open::{FileHandle, IoMode, present};
+use crate::faults::{self, point};
+use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
+use crate::store::{FileState, Winner, libc_flags as c};
+use crate::sys;
+
+impl Mount {
+    /// Reads. Through a handle that may still have to be judged, a read is what makes its owner's view current.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.guard().events().operations.add();
+        let open = self.file(handle)?;
+        self.settle(&open);
+        self.observe_by_handle(&open)?;
+        Ok(sys::pread(open.file(), buffer, offset)?)
+    }
+
+    /// O3, through a read-write handle.
+    fn observe_by_handle(&self, open: &FileHandle) -> Result<()> {
+        if open.level() == Level::Off || !open.reads_and_writes() {
+            return Ok(());
+        }
+        let who = open.who(0);
+        let at = self.name_now(open);
+        let state = open.node().content().lock();
+        let stat = sys::stat(open.file())?;
+        let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
+        self.guard()
+            .observe_read((who.owner, who.process), &at, &present, &state);
+        drop(state);
+        Ok(())
+    }
+
+    fn settle(&self, open: &FileHandle) {
+        if open.io() == IoMode::Direct {
+            self.settle_direct(open.node().id(), open.id());
+        }
+    }
+
+    /// Writes. `flags` are the handle's status flags now: `O_APPEND` may have been cleared since the open.
+    /// `kills_setid`: the caller may not keep set-id bits, which the daemon's own write would leave.
+    ///
+    /// # Errors
+    /// A refusal; the backing filesystem's.
+    pub fn write(
+        &self,
+        caller: &Caller,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        flags: i32,
+        kills_setid: bool,
+    ) -> Result<usize> {
+        let open = self.file(handle)?;
+        self.settle(&open);
+        let appends = flags & c::O_APPEND != 0;
+        let intent = if appends { Intent::Append } else { Intent::Edit };
+        self.change(caller, &open, "write", intent, || {
+            if kills_setid {
+                clear_setid(&open, &open.who(caller.tid))?;
+            }
+            Ok(if appends {
+                sys::pwrite_append(open.file(), data)?
+            } else {
+                sys::pwrite(open.file(), data, offset)?
+            })
+        })
+    }
+
+    /// Makes a change through a handle: judged when it is made, and credited to whoever opened the handle.
+    pub(super) fn change<T>(
+        &self,
+        caller: &Caller,
+        open: &FileHandle,
+        operation: &'static str,
+        intent: Intent,
+        apply: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.guard().events().operation(open.owner());
+        let at = (open.level() != Level::Off && !open.is_granted()).then(|| self.name_now(open));
+        let mut state = open.node().content().lock();
+        if let Some(winner) = state.lost {
+            return Err(FsError::Refused(lost_reason(winner)));
+        }
+        let Some(at) = at.filter(|_| !open.is_granted()) else {
+            drop(state);
+            return apply();
+        };
+        let stat = sys::stat(open.file())?;
+        let who = open.who(caller.tid);
+        let author = self.guard().credit(open.node(), &stat, &state);
+        let there = Some((&**open.node(), &stat, author));
+        let under_way = change_under_way(&state, open.owner());
+        let subject = Subject {
+            operation,
+            intent,
+            at: &at,
+            there,
+            owner: open.owner(),
+            under_way,
+        };
+        let verdict = self.judge(&who, &subject)?;
+        let unseen = verdict == Verdict::Judged(Keep::Yes);
+        if unseen && !open.has_kept(stat.token()) {
+            self.keep_copy(&who, operation, &at, open.file(), &stat)?;
+        }
+        if verdict == Verdict::Recorded {
+            // Recorded once.
+            open.grant();
+        }
+        faults::hit(point::EDIT_BEFORE_WRITE);
+        if open.is_granted() {
+            // What follows is not judged.
+            open.count_writer(&mut state);
+        }
+        let done = apply()?;
+        self.produced(&who, &at, open.node(), open.file(), false)?;
+        if unseen {
+            open.note_kept(sys::stat(open.file())?.token());
+        }
+        drop(state);
+        Ok(done)
+    }
+
+    /// A descriptor of the file was closed: publishes what holds data, and credits a writer with what it wrote.
+    ///
+    /// # Errors
+    /// Of a lost or failed publication; never a refusal that could have come earlier.
+    pub fn flush(&self, handle: u64) -> Result<()> {
+        self.guard().events().operations.add();
+        let open = self.file(handle)?;
+        self.settle(&open);
+        if !open.writes() {
+            return Ok(());
+        }
+        self.publish_if_it_holds_data(&open)?;
+        let mut state = open.node().content().lock();
+        if let Some(winner) = state.lost {
+            return Err(FsError::Refused(lost_reason(winner)));
+        }
+        self.note_unjudged_stores(&open, false);
+        let size = self.credit_writer(&open, &state)?;
+        if size > 0 {
+            self.end_changing(&open, &mut state);
+        }
+        drop(state);
+        Ok(())
+    }
+
+    fn publish_if_it_holds_data(&self, open: &FileHandle) -> Result<()> {
+        let staged = {
+            let state = open.node().content().lock();
+            state.staged.is_some() && sys::stat(open.file())?.size > 0
+        };
+        if staged {
+            self.guard().publish(open.node())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
+    /// Gives its size.
+    fn credit_writer(&self, open: &FileHandle, state: &FileState) -> Result<u64> {
+        if open.level() == Level::Off {
+            return Ok(0);
+        }
+        let stat = sys::stat(open.file())?;
+        let author = credit(state);
+        // It may have been mapped, and unmapped before it was closed; or an outsider has changed it meanwhile.
+        let presumed = author == Author::Outsider && open.may_have_mapped();
+        let author = if presumed { Author::Owner(open.owner()) } else { author };
+        let ledger = &self.guard().ledger;
+        let moves = ledger.with_known_file(open.node().key(), |record| record.token() != stat.token());
+        ledger.with_file(&present(open.node(), &stat, author), |record| {
+            if presumed && moves == Some(true) {
+                record.presume(open.owner());
+            }
+        });
+        Ok(stat.size)
+    }
+
+    /// The last descriptor of an open file is gone.
+    pub fn release(&self, handle: u64) {
+        self.guard().events().operations.add();
+        let Some(open) = self.files.lock(&handle).remove(&handle) else {
+            return;
+        };
+        self.settle(&open);
+        self.close(&open);
+    }
+
+    pub(super) fn close(&self, open: &Arc<FileHandle>) {
+        let node = open.node();
+        let last = {
+            let mut state = node.content().lock();
+            self.note_unjudged_stores(open, true);
+            open.forget_mapper(&mut state);
+            if let Err(error) = self.credit_writer(open, &state) {
+                log::debug!("a closed file could not be looked at: {error}");
+            }
+            open.uncount_writer(&mut state);
+            self.end_changing(open, &mut state);
+            state.handles = state.handles.saturating_sub(1);
+            state.handles == 0 && state.staged.is_some()
+        };
+        if last && let Err(error) = self.guard().publish(node) {
+            log::info!("a file was not published when it was closed: {error}");
+        }
+        if matches!(open.io(), IoMode::Passthrough | IoMode::PassthroughDirect) {
+            self.end_passthrough(node.id());
+        }
+    }
+
+    /// Stores through a shared mapping bring no request: what a handle changed without a judgement is noticed here, and
+    /// what was there before stays kept.
+    fn note_unjudged_stores(&self, open: &FileHandle, last: bool) {
+        let Some(slot) = open.take_pre_image() else { return };
+        let guard = self.guard();
+        let stat = sys::stat(open.file());
+        let moved = stat.as_ref().ok().and_then(|stat| {
+            guard
+                .ledger
+                .with_known_file(open.node().key(), |record| record.token() != stat.token())
+        });
+        match moved {
+            Some(false) if last => guard.store.attic().discard(&slot),
+            Some(false) => open.put_pre_image(slot),
+            Some(true) | None => {
+                log::warn!(
+                    "{}: changed through a mapping without a judgement",
+                    guard.path_of(open.at())
+                );
+                let size = stat.map_or(0, |stat| stat.size);
+                guard.note_kept(&slot, open.owner(), "mmap", open.at(), size);
+            }
+        }
+    }
+
+    /// Syncs a file: its data, and its name if that was published since the last sync.
+    ///
+    /// # Errors
+    /// Of the publication or the backing filesystem's.
+    pub fn fsync(&self, handle: u64, data_only: bool) -> Result<()> {
+        self.guard().events().operations.add();
+        let open = self.file(handle)?;
+        self.publish_if_it_holds_data(&open)?;
+        if data_only {
+            sys::fdatasync(open.file())?
+        } else {
+            sys::fsync(open.file())?
+        }
+        if open.writes() {
+            let mut state = open.node().content().lock();
+            if self.credit_writer(&open, &state)? > 0 {
+                self.end_changing(&open, &mut state);
+            }
+            drop(state);
+        }
+        let unsynced = {
+            let mut state = open.node().content().lock();
+            if let Some(winner) = state.lost {
+                // The name was lost earlier, perhaps while nobody waited for an answer: what is synced has no name.
+                return Err(FsError::Refused(lost_reason(winner)));
+            }
+            std::mem::take(&mut state.name_unsynced)
+        };
+        if unsynced && let Some(dir) = open.node().place().parent {
+            self.guard().store.sync_dir(&dir, false)?;
+        }
+        Ok(())
+    }
+
+    /// Allocates or deallocates space.
+    ///
+    /// # Errors
+    /// A refusal; the backing filesystem's.
+    pub fn fallocate(&self, caller: &Caller, handle: u64, offset: u64, length: u64, mode: i32) -> Result<()> {
+        let open = self.file(handle)?;
+        self.change(caller, &open, "fallocate", Intent::Edit, || {
+            Ok(sys::fallocate(open.file(), mode, offset, length)?)
+        })
+    }
+
+    /// Copies between two open files; the source is observed, the destination judged.
+    ///
+    /// # Errors
+    /// A refusal; the backing filesystem's.
+    pub fn copy_file_range(
+        &self,
+        caller: &Caller,
+        (from, from_offset): (u64, u64),
+        (to, to_offset): (u64, u64),
+        length: usize,
+        flags: u32,
+    ) -> Result<usize> {
+        let (source, target) = (self.file(from)?, self.file(to)?);
+        self.observe_by_handle(&source)?;
+        self.change(caller, &target, "copy_file_range", Intent::Edit, || {
+            Ok(sys::copy_file_range(
+                source.file(),
+                from_offset,
+                target.file(),
+                to_offset,
+                length,
+                flags,
+            )?)
+        })
+    }
+
+    /// Finds data or holes.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn lseek(&self, handle: u64, offset: i64, whence: i32) -> Result<i64> {
+        self.guard().events().operations.add();
+        let open = self.file(handle)?;
+        Ok(sys::seek(open.file(), offset, whence)?)
+    }
+}
+
+/// Clears the set-id bits, as a write by an ordinary user does. The set-group-id bit of a file that its group may not
+/// execute stays for members of the group.
+fn clear_setid(open: &FileHandle, who: &Who) -> Result<()> {
+    const GROUP_EXECUTE: u32 = 0o010;
+    let stat = sys::stat(open.file())?;
+    let mode = stat.permissions();
+    let mut kept = mode & !c::S_ISUID;
+    if mode & c::S_ISGID != 0 && (mode & GROUP_EXECUTE != 0 || !who.is_in_group(stat.gid)) {
+        kept &= !c::S_ISGID;
+    }
+    if kept != mode {
+        sys::chmod(open.file(), kept)?;
+    }
+    Ok(())
+}
+
+/// Why a handle whose publication was lost can write no more.
+fn lost_reason(winner: Winner) -> Reason {
+    let (code, there) = match winner {
+        Winner::Regular => (Code::NotObserved, There::Regular),
+        Winner::Directory => (Code::NotRegularFile, There::Directory),
+        Winner::Other => (Code::NotRegularFile, There::Other),
+        Winner::Nothing => (Code::IoError, There::Nothing),
+    };
+    Reason {
+        code,
+        step: Step::ReadThenRetry,
+        why: Why::LostRace,
+        intent: Intent::Create,
+        there,
+    }
+}

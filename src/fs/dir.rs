@@ -1,0 +1,171 @@
+//! Directories: listing, with what is staged and without what is hidden, and syncing.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a lock is held from the check to the change on purpose"
+)]
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::caller::{Arrival, Caller};
+use super::errno::Result;
+use super::mount::Mount;
+use crate::store::{Node, libc_flags as c};
+use crate::sync::Mutex;
+use crate::sys;
+
+/// Bytes asked of the backing filesystem at a time.
+const BATCH: usize = 1 << 16;
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct DirHandle {
+    node: Arc<Node>,
+    dir: OwnedFd,
+    listing: Mutex<Listing>,
+}
+
+/// One pass over a directory. Positions given to the kernel are counted from 1, so that names which exist only
+/// through the mount have positions too.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Everything read so far, in order; a position is an index into it.
+    read: Vec<Item>,
+    /// Names that exist only through the mount, listed first.
+    staged: HashSet<OsString>,
+    /// The backing directory has no more.
+    complete: bool,
+}
+
+#[derive(Debug)]
+struct Item {
+    ino: u64,
+    kind: u8,
+    name: OsString,
+}
+
+/// One name in a listing.
+#[derive(Debug, Clone, Copy)]
+pub struct DirItem<'a> {
+    /// The inode number.
+    pub ino: u64,
+    /// Where the listing goes on after it.
+    pub next: u64,
+    /// What it is: `DT_*`.
+    pub kind: u8,
+    /// The name.
+    pub name: &'a OsStr,
+}
+
+impl Mount {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn opendir(&self, caller: &Caller, id: u64) -> Result<u64> {
+        self.arrive(caller, Arrival::Other);
+        let node = self.node(id)?;
+        let fd = self.guard().store.fd(&node)?;
+        let dir = sys::reopen(&*fd, c::O_RDONLY | c::O_DIRECTORY)?;
+        let handle = self.next_handle();
+        let open = Arc::new(DirHandle {
+            node,
+            dir,
+            listing: Mutex::default(),
+        });
+        self.dirs.lock(&handle).insert(handle, open);
+        Ok(handle)
+    }
+
+    /// Lists a directory from a position on, until `fill` says that it has enough.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn readdir(&self, handle: u64, position: u64, mut fill: impl FnMut(DirItem<'_>) -> bool) -> Result<()> {
+        self.guard().events().operations.add();
+        let open = self.dir_handle(handle)?;
+        let mut listing = open.listing.lock();
+        if position == 0 {
+            self.rewind(&open, &mut listing)?;
+        }
+        let mut index = usize::try_from(position).unwrap_or(usize::MAX);
+        loop {
+            while index >= listing.read.len() && !listing.complete {
+                self.read_more(&open, &mut listing)?;
+            }
+            let Some(item) = listing.read.get(index) else {
+                return Ok(());
+            };
+            index += 1;
+            let next = index as u64;
+            if fill(DirItem {
+                ino: item.ino,
+                next,
+                kind: item.kind,
+                name: &item.name,
+            }) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn rewind(&self, open: &DirHandle, listing: &mut Listing) -> Result<()> {
+        *listing = Listing::default();
+        sys::seek_dir(&open.dir, 0)?;
+        if open.node.has_staged() {
+            let names = open.node.names().lock();
+            for (name, node) in &names.staged {
+                listing.staged.insert(name.to_os_string());
+                listing.read.push(Item {
+                    ino: node.id(),
+                    kind: c::DT_REG,
+                    name: name.to_os_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_more(&self, open: &DirHandle, listing: &mut Listing) -> Result<()> {
+        let mut buffer = vec![0; BATCH];
+        let batch = sys::read_dir_entries(&open.dir, &mut buffer)?;
+        listing.complete = batch.is_empty();
+        for entry in batch {
+            // A name published since the listing began is in both.
+            if listing.staged.contains(entry.name) || self.guard().store.is_hidden(&open.node, entry.name) {
+                continue;
+            }
+            listing.read.push(Item {
+                ino: entry.ino,
+                kind: entry.kind,
+                name: entry.name.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, handle: u64) {
+        let gone = self.dirs.lock(&handle).remove(&handle);
+        drop(gone);
+    }
+
+    /// Syncs a directory: what is staged in it is published first.
+    ///
+    /// # Errors
+    /// Of a publication or the backing filesystem's.
+    pub fn fsyncdir(&self, caller: &Caller, handle: u64, data_only: bool) -> Result<()> {
+        self.arrive(caller, Arrival::Other);
+        let open = self.dir_handle(handle)?;
+        self.guard().publish_children(&open.node)?;
+        if data_only {
+            sys::fdatasync(&open.dir)?
+        } else {
+            sys::fsync(&open.dir)?
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,385 @@
+//! The one step that judges: gathers what is known, asks the decision table, reports a refusal.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Guard;
+use super::caller::{At, Reported, Who};
+use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::ledger::{Present, entry_key};
+use super::mount::Mount;
+use crate::clock;
+use crate::guard::{self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, OwnerId, Reason};
+use crate::guard::{Refusal, Sight, Standing, There, Timestamp, Why};
+use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot};
+use crate::sys::{self, Stat};
+
+/// Time after which a handle that was opened to change a file, and was neither flushed nor closed, is no longer taken
+/// for a change under way: whoever keeps a file open for long has an understanding with others by locks of its own.
+const CHANGING_FOR: Duration = Duration::from_secs(1);
+
+/// What is about to be changed, looked at under the locks that are held until the change is done.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    /// The operation, as reports name it.
+    pub(super) operation: &'static str,
+    /// What is about to be done to it.
+    pub(super) intent: Intent,
+    /// The name.
+    pub(super) at: &'a At,
+    /// The file there, its attributes now, and who holds it open for writing.
+    pub(super) there: Option<(&'a Node, &'a Stat, Author)>,
+    /// Whose view of the file counts: the owner the handle was opened by, else the caller.
+    pub(super) owner: OwnerId,
+    /// A change by another owner that is under way.
+    pub(super) under_way: Option<Changing>,
+}
+
+/// What a judgement allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The change, to the version judged; and whether what it displaces is kept.
+    Judged(Keep),
+    /// Making the name, exclusively.
+    Exclusive,
+    /// What the backing filesystem says.
+    Plain,
+    /// The same, though it would have been refused: the mount only observes.
+    Recorded,
+}
+
+/// What is known when a refusal is reported.
+#[derive(Debug, Clone, Copy)]
+struct Finding {
+    standing: Standing,
+    foreign: bool,
+    /// The owner was refused a change of the file, and has not read it since.
+    refused: bool,
+    /// Its view rests on a change that nobody saw happening.
+    presumed: bool,
+    process_old: bool,
+    by: Option<Change>,
+}
+
+impl Mount {
+    /// Judges a change.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`], already reported, when it is refused.
+    pub(super) fn judge(&self, who: &Who, subject: &Subject<'_>) -> Result<Verdict> {
+        let mut finding = self.look(who, subject);
+        if finding.standing == Standing::Stale {
+            // Another thread of the owner may have been told that the file is gone, and have ended since.
+            if let Some(entry) = subject.at.entry() {
+                self.guard().settle_misses(subject.owner, &entry, who.tid)?;
+                finding = self.look(who, subject);
+            }
+        }
+        let there = there(subject.there.map(|(node, _, _)| node.kind()));
+        let mut case = Case {
+            intent: subject.intent,
+            there,
+            standing: finding.standing,
+            foreign: finding.foreign,
+            readable: subject.there.is_none_or(|(_, stat, _)| may_read(who, stat)),
+        };
+        let mut decision = guard::decide(&case, self.policy());
+        if let (Decision::Allow(_), Some(changing)) = (decision, subject.under_way) {
+            // What the other is about to write, this owner has not seen; and its own change would be written over.
+            case.standing = Standing::Stale;
+            decision = guard::decide(&case, self.policy());
+            let (author, at) = (Author::Owner(changing.owner), changing.since);
+            finding.by = Some(Change {
+                generation: self.guard().ledger.latest(),
+                author,
+                at,
+            });
+        } else if decision == Decision::Allow(Keep::Yes) && subject.intent == Intent::Remove && finding.refused {
+            // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
+            // stale is decided alike.
+            case.foreign = true;
+            decision = guard::decide(&case, self.policy());
+        }
+        if !matches!(decision, Decision::Refuse(_)) {
+            who.passed(subject.intent, subject.at);
+        }
+        match decision {
+            Decision::Allow(_) if self.enforces() && finding.presumed && subject.intent != Intent::Append => {
+                Ok(Verdict::Judged(Keep::Yes))
+            }
+            Decision::Allow(keep) if self.enforces() => Ok(Verdict::Judged(keep)),
+            Decision::Allow(_) | Decision::Posix => Ok(Verdict::Plain),
+            Decision::CreateExclusively => Ok(if self.enforces() {
+                Verdict::Exclusive
+            } else {
+                Verdict::Plain
+            }),
+            Decision::Refuse(mut reason) => {
+                if finding.process_old && reason.why == Why::ChangedSince {
+                    reason.why = Why::ProcessHoldsOld;
+                }
+                self.refuse(who, subject, reason, finding.by)?;
+                Ok(Verdict::Recorded)
+            }
+        }
+    }
+
+    fn look(&self, who: &Who, subject: &Subject<'_>) -> Finding {
+        let present = subject.there.map(|(node, stat, author)| Present {
+            key: node.key(),
+            token: stat.token(),
+            author,
+        });
+        let entry = subject.at.entry();
+        self.guard()
+            .ledger
+            .consult((entry.as_ref(), subject.at.locked), present.as_ref(), |entry, file| {
+                let sight = Sight {
+                    owner: subject.owner,
+                    process: who.process,
+                    rule: self.policy().view,
+                    entry: entry.as_deref(),
+                    file: file.as_deref(),
+                    there: present.map(|present| present.key),
+                };
+                let standing = guard::standing(&sight);
+                Finding {
+                    standing,
+                    foreign: guard::foreign(&sight),
+                    refused: file.as_deref().is_some_and(|file| file.was_refused(subject.owner)),
+                    presumed: file.as_deref().is_some_and(|file| file.is_presumed(subject.owner)),
+                    process_old: standing == Standing::Stale
+                        && file.as_deref().is_some_and(|file| file.is_current(subject.owner)),
+                    by: last_change(entry.as_deref(), file.as_deref(), subject.owner),
+                }
+            })
+    }
+
+    /// Reports a refusal and makes it one, unless the mount only observes.
+    pub(super) fn refuse(&self, who: &Who, subject: &Subject<'_>, reason: Reason, by: Option<Change>) -> Result<()> {
+        let guard = self.guard();
+        let errno = refusal_errno(reason.code, reason.intent, reason.there);
+        let present = subject.there.map(|(node, stat, author)| Present {
+            key: node.key(),
+            token: stat.token(),
+            author,
+        });
+        guard.ledger.consult(
+            (subject.at.entry().as_ref(), subject.at.locked),
+            present.as_ref(),
+            |entry, file| {
+                if let Some(entry) = entry {
+                    entry.refused_stale(subject.owner, who.process);
+                }
+                if let Some(file) = file {
+                    file.refused_stale(subject.owner, who.process);
+                }
+            },
+        );
+        let reported = Reported::new(reason.intent, subject.at);
+        // The kernel repeats what failed with ESTALE once by itself; what is only recorded does not fail.
+        let repeated = self.enforces() && reason.code == guard::Code::StaleVersion && who.is_repeated(reported);
+        if !repeated {
+            let refusal = Refusal {
+                operation: subject.operation,
+                path: guard.path_of(subject.at),
+                code: reason.code,
+                errno_text: errno_text(errno),
+                owner: guard.owners().name(subject.owner).to_string(),
+                changed_by: by.map(|change| guard.author_name(change.author)),
+                changed_at: by.map(|change| change.at),
+                step: reason.step,
+                why: reason.why,
+            };
+            guard
+                .events()
+                .refused(clock::now(), subject.owner, self.enforces(), refusal);
+        }
+        if self.enforces() {
+            Err(FsError::Refused(reason))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Keeps a displaced file in the attic, or drops it.
+    pub(super) fn settle_slot(
+        &self,
+        slot: Option<Slot>,
+        keep: bool,
+        who: &Who,
+        operation: &'static str,
+        at: &At,
+        size: u64,
+    ) {
+        let Some(slot) = slot else { return };
+        let guard = self.guard();
+        if keep {
+            guard.note_kept(&slot, who.owner, operation, at, size);
+        } else {
+            guard.store.attic().discard(&slot);
+        }
+    }
+}
+
+impl Guard {
+    /// Notes a kept file in the attic's journal.
+    pub(super) fn note_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
+        self.events().kept.add();
+        self.store.attic().note(&KeptInfo {
+            id: slot.name().to_string_lossy().into_owned(),
+            owner: self.owners().name(owner).to_string(),
+            operation: operation.to_owned(),
+            path: self.path_of(at),
+            at: clock::now().sec,
+            size,
+        });
+    }
+
+    /// The path of a name below the root, for people.
+    pub(super) fn path_of(&self, at: &At) -> String {
+        let mut names = vec![at.name.to_string_lossy().into_owned()];
+        let mut dir = at.dir.clone();
+        while let Some(node) = dir {
+            let place = node.place();
+            if place.parent.is_none() || names.len() > 512 {
+                break;
+            }
+            names.push(place.name.to_string_lossy().into_owned());
+            dir = place.parent;
+        }
+        names.reverse();
+        names.join("/")
+    }
+
+    /// Who is to be credited with a change of a file that was not seen happening. Its lock is held.
+    pub(super) fn credit(&self, node: &Node, stat: &Stat, state: &FileState) -> Author {
+        let author = credit(state);
+        if author != Author::Outsider || state.mappers.is_empty() {
+            return author;
+        }
+        let known = self
+            .ledger
+            .with_known_file(node.key(), |record| record.token() == stat.token());
+        if known != Some(false) {
+            return author;
+        }
+        // Something has changed, and somebody may have stored it through a mapping.
+        let mut mapped = state
+            .mappers
+            .iter()
+            .filter(|(_, pid)| sys::maps_writable(*pid, stat.ino))
+            .map(|(owner, _)| *owner);
+        match mapped.next() {
+            None => Author::Outsider,
+            Some(owner) if mapped.all(|other| other == owner) => Author::Owner(owner),
+            Some(_) => Author::Several,
+        }
+    }
+
+    fn author_name(&self, author: Author) -> String {
+        match author {
+            Author::Owner(OwnerId::NOBODY) => "an unknown process".to_owned(),
+            Author::Owner(owner) => self.owners().name(owner).to_string(),
+            Author::Outsider => guard::OUTSIDE.to_owned(),
+            Author::Several => guard::SEVERAL.to_owned(),
+        }
+    }
+
+    /// O3: the owner reads the file, reached by this name. The file's lock is held.
+    ///
+    /// What another owner is in the middle of changing is no version: reading it observes nothing.
+    pub(super) fn observe_read(
+        &self,
+        (owner, process): (OwnerId, Option<guard::Process>),
+        at: &At,
+        present: &Present,
+        state: &FileState,
+    ) {
+        if change_under_way(state, owner).is_some() {
+            return;
+        }
+        self.events().observation(owner);
+        self.ledger.with_file(present, |file| file.observe(owner, process));
+        if let Some(dir) = &at.dir {
+            let key = entry_key(dir.key(), &at.name);
+            self.ledger.with_entry_of(key, present.key, |entry| {
+                entry.observe_present(owner, process, present.key);
+            });
+        }
+    }
+}
+
+/// A change by another owner that has begun and is not known to have ended.
+pub(super) fn change_under_way(state: &FileState, owner: OwnerId) -> Option<Changing> {
+    if state.changing.is_empty() {
+        return None;
+    }
+    let now = clock::now();
+    let others = |changing: &&Changing| changing.owner != owner || owner == OwnerId::NOBODY;
+    let fresh = |changing: &&Changing| age(changing.since, now).is_some_and(|age| age < CHANGING_FOR);
+    state.changing.iter().filter(others).find(fresh).copied()
+}
+
+/// How long ago something was; nothing where the clock has been set back since.
+fn age(since: Timestamp, now: Timestamp) -> Option<Duration> {
+    let of = |at: Timestamp| Some(Duration::new(u64::try_from(at.sec).ok()?, at.nsec));
+    of(now)?.checked_sub(of(since)?)
+}
+
+/// Who may have changed a file through a handle whose writes bring no request.
+pub(super) fn credit(state: &FileState) -> Author {
+    match state.writers.as_slice() {
+        [] => Author::Outsider,
+        [(owner, _)] => Author::Owner(*owner),
+        _ => Author::Several,
+    }
+}
+
+/// The later of the last foreign changes of the name and of the file.
+fn last_change(entry: Option<&EntryRecord>, file: Option<&FileRecord>, owner: OwnerId) -> Option<Change> {
+    let by_name = entry.and_then(|entry| entry.history().last_foreign(owner));
+    let by_file = file.and_then(|file| file.history().last_foreign(owner));
+    by_name
+        .into_iter()
+        .chain(by_file)
+        .max_by_key(|change| change.generation)
+        .copied()
+}
+
+pub(super) fn there(kind: Option<Kind>) -> There {
+    match kind {
+        None => There::Nothing,
+        Some(Kind::Regular) => There::Regular,
+        Some(Kind::Directory) => There::Directory,
+        Some(Kind::Symlink | Kind::Special) => There::Other,
+    }
+}
+
+/// Whether the caller could take the step `read the file`.
+fn may_read(who: &Who, stat: &Stat) -> bool {
+    const OWNER: u32 = 0o400;
+    const GROUP: u32 = 0o040;
+    const OTHER: u32 = 0o004;
+    if who.uid == 0 {
+        return true;
+    }
+    let bit = match () {
+        () if who.uid == stat.uid => OWNER,
+        () if stat.mode & GROUP == stat.mode & OTHER << 3 => OTHER,
+        () if who.is_in_group(stat.gid) => GROUP,
+        () => OTHER,
+    };
+    stat.mode & bit != 0
+}
+
+/// A name in a directory whose lock is held, as the subject of a judgement.
+pub(super) fn at(dir: &Arc<Node>, name: &OsStr) -> At {
+    At {
+        dir: Some(Arc::clone(dir)),
+        name: name.into(),
+        certain: true,
+        locked: true,
+    }
+}

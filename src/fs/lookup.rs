@@ -1,0 +1,179 @@
+//! Names to files, and what files say of themselves.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a lock is held from the check to the change on purpose"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use super::caller::{Arrival, Caller};
+use super::errno::{FsError, Result};
+use super::ledger::entry_key;
+use super::mount::Mount;
+use crate::guard::{Level, Timestamp};
+use crate::store::{Kind, Node, libc_flags as c};
+use crate::sys::{self, Stat, Statfs};
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// The attributes of a file, as the mount shows them.
+#[derive(Debug, Clone, Copy)]
+pub struct Attr {
+    /// The node id, which is the inode number wherever that is free.
+    pub ino: u64,
+    /// What the backing filesystem says, adjusted for what only the mount knows.
+    pub stat: Stat,
+}
+
+impl Mount {
+    /// Looks a name up.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is nothing; the thread has then seen that, unless its next request makes the name.
+    pub fn lookup(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<Entry> {
+        let dir = self.node(parent)?;
+        let who = self.arrive(caller, Arrival::Looks(dir.key(), name));
+        let guard = self.guard();
+        if guard.store.is_hidden(&dir, name) {
+            return Err(FsError::Errno(c::ENOENT));
+        }
+        let at = guard.ledger.latest();
+        let found = match self.staged_child(&dir, name) {
+            Some(node) => self.attributes_of(&node).map(|stat| (node, stat)),
+            None => guard.store.lookup(&dir, name).map_err(FsError::from),
+        };
+        match found {
+            Ok((node, stat)) => {
+                who.found(&dir, name, &node);
+                if node.kind() == Kind::Regular && guard.level_of_dir(&dir) != Level::Off {
+                    let key = entry_key(dir.key(), name);
+                    guard
+                        .ledger
+                        .with_known_entry_since(&key, node.key(), at, |entry| entry.saw_something(who.owner));
+                }
+                self.entry_known(&dir, name, &node);
+                Ok(self.entry(&node, &stat))
+            }
+            Err(error) if error.errno() == c::ENOENT => {
+                let revalidates = self.entry_gone(&dir, name);
+                if guard.level_of_dir(&dir) != Level::Off {
+                    who.missed(dir.key(), name, at, revalidates);
+                }
+                Err(FsError::Errno(c::ENOENT))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The answer that tells the kernel of a node.
+    pub(super) fn entry(&self, node: &Arc<Node>, stat: &Stat) -> Entry {
+        self.know(node);
+        Entry {
+            attr: self.attr(node, stat),
+        }
+    }
+
+    pub(super) fn staged_child(&self, dir: &Arc<Node>, name: &OsStr) -> Option<Arc<Node>> {
+        if !dir.has_staged() {
+            return None;
+        }
+        dir.names().lock().staged.get(name).cloned()
+    }
+
+    /// The attributes of a file by node or open handle.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn getattr(&self, caller: &Caller, id: u64, handle: Option<u64>) -> Result<Attr> {
+        self.arrive(caller, Arrival::Asks);
+        let node = self.node(id)?;
+        let stat = match handle.and_then(|handle| self.file(handle).ok()) {
+            Some(open) => sys::stat(open.file())?,
+            None => self.attributes_of(&node)?,
+        };
+        Ok(self.attr(&node, &stat))
+    }
+
+    /// The attributes of a node, by whatever descriptor there is.
+    pub(super) fn attributes_of(&self, node: &Arc<Node>) -> Result<Stat> {
+        if node.kind() == Kind::Regular
+            && let Some(file) = node.staged_file()
+        {
+            return Ok(sys::stat(&*file)?);
+        }
+        self.guard().store.stat(node).map_err(Into::into)
+    }
+
+    /// Adjusts what the backing filesystem says by what only the mount knows: files not yet published, and links that
+    /// lie in the attic.
+    pub(super) fn attr(&self, node: &Arc<Node>, stat: &Stat) -> Attr {
+        let mut stat = *stat;
+        match node.kind() {
+            Kind::Regular => {
+                let state = node.content().lock();
+                if state.staged.is_some() {
+                    // Programs may link it; the kernel would not let them with no link at all.
+                    stat.nlink = stat.nlink.max(1);
+                } else if state.in_attic {
+                    stat.nlink = stat.nlink.saturating_sub(1);
+                }
+            }
+            Kind::Directory => {
+                let staged_at = node.staged_at();
+                if staged_at != Timestamp::default() {
+                    stat.mtime = stat.mtime.max(staged_at);
+                    stat.ctime = stat.ctime.max(staged_at);
+                }
+            }
+            Kind::Symlink | Kind::Special => {}
+        }
+        if let Some((uid, gid)) = self.options().only_ids {
+            (stat.uid, stat.gid) = (uid, gid);
+        }
+        let is_root = self.guard().store.root().id() == node.id();
+        Attr {
+            ino: if is_root { stat.ino } else { node.id() },
+            stat,
+        }
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn readlink(&self, caller: &Caller, id: u64) -> Result<OsString> {
+        self.arrive(caller, Arrival::Other);
+        let node = self.node(id)?;
+        let fd = self.guard().store.fd(&node)?;
+        Ok(sys::readlink(&*fd)?)
+    }
+
+    /// Whether the daemon's own user may do what `mask` says; only asked where the kernel does not check itself.
+    ///
+    /// # Errors
+    /// `EACCES`, or the backing filesystem's.
+    pub fn access(&self, caller: &Caller, id: u64, mask: i32) -> Result<()> {
+        self.arrive(caller, Arrival::Other);
+        let node = self.node(id)?;
+        let fd = self.guard().store.fd(&node)?;
+        Ok(sys::access(&*fd, mask)?)
+    }
+
+    /// What the backing filesystem says of its space.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn statfs(&self, caller: &Caller, id: u64) -> Result<Statfs> {
+        self.arrive(caller, Arrival::Other);
+        let node = self.node(id)?;
+        let fd = self.guard().store.fd(&node)?;
+        Ok(sys::statfs(&*fd)?)
+    }
+}

@@ -1,0 +1,208 @@
+//! Taking names away.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use super::caller::{Arrival, At, Caller, Who};
+use super::errno::{FsError, Result};
+use super::judge::{Subject, Verdict, at, change_under_way};
+use super::mount::Mount;
+use super::rename::lock_both;
+use crate::guard::{Intent, Keep, Level};
+use crate::store::{DirState, Expected, Kind, Node, StoreError, libc_flags as c};
+use crate::sys;
+
+/// Times a removal is judged again when the file changes between judgement and removal.
+const TRIES: usize = 3;
+
+impl Mount {
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    /// A refusal; the backing filesystem's.
+    pub fn unlink(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<()> {
+        let who = self.arrive(caller, Arrival::Other);
+        let dir = self.node(parent)?;
+        if self.guard().store.is_hidden(&dir, name) {
+            return Err(FsError::Errno(c::ENOENT));
+        }
+        let at = at(&dir, name);
+        let mut names = dir.names().lock();
+        let mut tries = TRIES;
+        let done = loop {
+            tries -= 1;
+            self.publish_name(&dir, &mut names, name);
+            let (node, _) = self.guard().store.lookup(&dir, name)?;
+            let level = self.guard().level_of_file(Some(&dir), name, &node);
+            match self.unlink_found(&who, &at, &node, level) {
+                // Changed between judgement and removal: judged again, as what it is now.
+                Err(FsError::Store(StoreError::Changed)) if tries > 0 => {}
+                other => break other,
+            }
+        };
+        if done.is_ok() {
+            self.entry_gone(&dir, name);
+        }
+        drop(names);
+        done
+    }
+
+    /// Publishes a staged name whose directory's lock is held; if the name is lost to somebody, the operation goes on
+    /// with what is there.
+    pub(super) fn publish_name(&self, dir: &Arc<Node>, names: &mut DirState, name: &OsStr) {
+        if let Some(node) = names.staged.get(name).cloned()
+            && let Err(error) = self.guard().publish_in(dir, names, &node)
+        {
+            log::info!("a file was not published: {error}");
+        }
+    }
+
+    fn unlink_found(&self, who: &Who, at: &At, node: &Arc<Node>, level: Level) -> Result<()> {
+        let Some(dir) = &at.dir else {
+            return Err(FsError::Errno(c::ENOENT));
+        };
+        let guard = self.guard();
+        if node.kind() != Kind::Regular {
+            self.remove_plainly(dir, &at.name)?;
+            if level != Level::Off {
+                self.note_bound(who, at, None);
+            }
+            return Ok(());
+        }
+        let mut state = node.content().lock();
+        // As it is now that nobody who comes through a mount can change it any more.
+        let stat = &guard.store.stat(node)?;
+        if stat.nlink <= 1 {
+            // Its last name: whoever still has it open, or stands by it, goes on by descriptor.
+            guard.store.pin(node)?;
+        }
+        if level == Level::Off {
+            self.remove_plainly(dir, &at.name)
+                .inspect_err(|_| node.unpin_last(stat.nlink))?;
+            self.note_links(node);
+            return Ok(());
+        }
+        let (there, under_way) = (
+            Some((&**node, stat, guard.credit(node, stat, &state))),
+            change_under_way(&state, who.owner),
+        );
+        let subject = Subject {
+            operation: "unlink",
+            intent: Intent::Remove,
+            at,
+            there,
+            owner: who.owner,
+            under_way,
+        };
+        let verdict = self.judge(who, &subject);
+        let Verdict::Judged(keep) = verdict.inspect_err(|_| node.unpin_last(stat.nlink))? else {
+            self.remove_plainly(dir, &at.name)
+                .inspect_err(|_| node.unpin_last(stat.nlink))?;
+            self.note_bound(who, at, None);
+            self.note_links(node);
+            return Ok(());
+        };
+        // Content that another name still leads to is not displaced.
+        let keep = keep == Keep::Yes && stat.nlink <= 1;
+        let expected = Expected {
+            key: node.key(),
+            token: stat.token(),
+        };
+        let removed = guard.store.remove_judged((dir, &at.name), &expected, keep);
+        let slot = match removed {
+            Ok(slot) => slot,
+            Err(error) => {
+                node.unpin_last(stat.nlink);
+                return Err(if keep {
+                    self.cannot_keep(who, &subject, error)
+                } else {
+                    error.into()
+                });
+            }
+        };
+        state.in_attic = keep && slot.is_some();
+        self.settle_slot(slot, keep, who, "unlink", at, stat.size);
+        self.note_bound(who, at, None);
+        self.note_links(node);
+        drop(state);
+        Ok(())
+    }
+
+    /// What cannot be kept is not removed unseen: the reader's way is still open.
+    fn cannot_keep(&self, who: &Who, subject: &Subject<'_>, error: StoreError) -> FsError {
+        use crate::guard::{Code, Reason, Step, There, Why};
+        match &error {
+            // Whatever it is that keeps it from the attic: reading it first needs no attic.
+            StoreError::Sys(cause) => {
+                log::warn!("content nobody has seen could not be kept: {cause}");
+                let reason = Reason {
+                    code: Code::NotObserved,
+                    step: Step::ReadThenRetry,
+                    why: Why::NeverRead,
+                    intent: Intent::Remove,
+                    there: There::Regular,
+                };
+                match self.refuse(who, subject, reason, None) {
+                    Err(refused) => refused,
+                    Ok(()) => error.into(),
+                }
+            }
+            StoreError::Moved | StoreError::Lost(_) | StoreError::Changed => error.into(),
+        }
+    }
+
+    /// A link has gone or come: the time of change moved, the content did not.
+    pub(super) fn note_links(&self, node: &Arc<Node>) {
+        let guard = self.guard();
+        if let Ok(stat) = guard.store.stat(node) {
+            guard.ledger.with_known_file(node.key(), |record| {
+                let before = record.token();
+                if before.size == stat.size && before.mtime == stat.mtime {
+                    record.retoken(stat.token());
+                }
+            });
+        }
+    }
+
+    fn remove_plainly(&self, dir: &Arc<Node>, name: &OsStr) -> Result<()> {
+        let fd = self.guard().store.fd(dir)?;
+        Ok(sys::unlink_at(&*fd, name)?)
+    }
+
+    /// Removes a directory, which must be empty: a staged file in it counts.
+    ///
+    /// # Errors
+    /// The backing filesystem's.
+    pub fn rmdir(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<()> {
+        let who = self.arrive(caller, Arrival::Other);
+        let dir = self.node(parent)?;
+        if self.guard().store.is_hidden(&dir, name) {
+            return Err(FsError::Errno(c::ENOENT));
+        }
+        let store = &self.guard().store;
+        let (node, _) = store.lookup(&dir, name)?;
+        if node.kind() != Kind::Directory {
+            return Err(FsError::Errno(c::ENOTDIR));
+        }
+        // Nobody may stage a file in it meanwhile.
+        let locks = lock_both(&dir, &node);
+        if store.peek(&dir, name)?.is_none_or(|(key, _)| key != node.key()) {
+            return Err(FsError::Store(StoreError::Moved));
+        }
+        if node.has_staged() {
+            return Err(FsError::Errno(c::ENOTEMPTY));
+        }
+        store.pin(&node)?;
+        let done = sys::rmdir_at(&*store.fd(&dir)?, name);
+        if done.is_err() {
+            node.unpin();
+        } else {
+            self.entry_gone(&dir, name);
+            if self.guard().level_of(Some(&dir), name) != Level::Off {
+                self.note_bound(&who, &at(&dir, name), None);
+            }
+        }
+        drop(locks);
+        Ok(done?)
+    }
+}

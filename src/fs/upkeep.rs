@@ -1,0 +1,66 @@
+//! Work of the guard that nobody waits for: the one-second bound on publication, the bounds of the attic, and
+//! forgetting owners that are known no more and processes that have ended.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Guard;
+use crate::clock;
+use crate::guard::OwnerId;
+
+/// How often staged files are looked at.
+const TICK: Duration = Duration::from_millis(200);
+/// Ticks between two looks at the attic's bounds and at processes that have ended.
+const SLOW: u32 = 150;
+
+/// Starts the thread; it ends with the guard.
+pub(super) fn start(guard: &Arc<Guard>) {
+    let weak = Arc::downgrade(guard);
+    let started = std::thread::Builder::new()
+        .name("upkeep".to_owned())
+        .spawn(move || run(&weak));
+    if let Err(error) = started {
+        log::error!("no thread for upkeep: files open for long are published when they are closed: {error}");
+    }
+}
+
+fn run(guard: &Weak<Guard>) {
+    let mut ticks = 0_u32;
+    loop {
+        {
+            let Some(guard) = guard.upgrade() else { return };
+            if guard.is_stopping() {
+                return;
+            }
+            guard.publish_due();
+            if ticks.is_multiple_of(SLOW) {
+                guard.tidy();
+            }
+        }
+        ticks = ticks.wrapping_add(1);
+        std::thread::sleep(TICK);
+    }
+}
+
+impl Guard {
+    /// Brings the attic within its bounds and forgets owners and processes that are no more. Done from time to time anyway.
+    pub fn tidy(&self) {
+        if let Err(error) = self.store.attic().prune(clock::now()) {
+            log::warn!("the attic could not be looked through: {error}");
+        }
+        self.tidy_held();
+        self.forget_owners();
+        self.ledger
+            .retain_processes(|process| self.owners().is_running(process));
+    }
+
+    /// Their numbers are never given again, so what they have seen can count for nobody.
+    fn forget_owners(&self) {
+        let known = self.owners.ids();
+        let Some(newest) = known.last().copied() else { return };
+        // Those that come after this look are newer than all of these.
+        let keep = |id: OwnerId| id > newest || id == OwnerId::NOBODY || known.binary_search(&id).is_ok();
+        self.ledger.retain_owners(keep);
+        self.events.retain_owners(keep);
+    }
+}
