@@ -1,0 +1,66 @@
+//! The session with the kernel: the handshake on a descriptor that somebody else mounted, and the threads that
+//! answer.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use fuser::{Config, Session, SessionACL};
+
+use super::filesystem::Front;
+use crate::fs::{Guard, Mount, MountOptions};
+
+/// Threads that answer requests: more than one, so that a request which has to wait holds up nobody else.
+const THREADS: usize = 4;
+
+/// A mount being served.
+#[derive(Debug)]
+pub struct Serving {
+    mount: Arc<Mount>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+/// Serves a mounted FUSE descriptor. Returns once the handshake is done; the requests are answered on threads of
+/// their own.
+///
+/// # Errors
+/// When the handshake fails, or the kernel lacks what the guard rests on.
+pub fn serve(guard: &Arc<Guard>, options: MountOptions, fuse: OwnedFd) -> io::Result<Serving> {
+    let mount = guard.add_mount(options);
+    let mut config = Config::default();
+    config.n_threads = Some(THREADS);
+    config.acl = SessionACL::All;
+    let session = Session::from_fd(Front::new(Arc::clone(&mount)), fuse, SessionACL::All, config)?;
+    let served = Arc::clone(&mount);
+    let thread = Builder::new().name(format!("mount-{}", mount.id())).spawn(move || {
+        let ended = session.run();
+        served.end();
+        ended
+    })?;
+    Ok(Serving { mount, thread })
+}
+
+impl Serving {
+    /// The mount's number.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.mount.id()
+    }
+
+    /// The mount.
+    #[must_use]
+    pub fn mount(&self) -> &Arc<Mount> {
+        &self.mount
+    }
+
+    /// Waits until the kernel has ended the connection.
+    ///
+    /// # Errors
+    /// Of the session.
+    pub fn wait(self) -> io::Result<()> {
+        self.thread
+            .join()
+            .map_err(|_| io::Error::other("a thread that served a mount panicked"))?
+    }
+}
