@@ -1,0 +1,341 @@
+//! One conversation: what a peer may ask, and what is done for it.
+//!
+//! It never lets a process that belongs to an owner act for anybody but that owner and owners below it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::host::{Serve, ServeFor};
+use super::lifecycle::MountRecord;
+use super::protocol::{Attach, Attribution, Code, Failure, MountStatus, Reply, Request, Status};
+use super::server::{Outgoing, Server};
+use crate::guard::OwnerId;
+use crate::sys::{self, PeerCred};
+
+/// How long `flush` waits for a mount to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// One client's conversation.
+pub(super) struct Conversation {
+    server: Arc<Server>,
+    peer: PeerCred,
+    /// Holds on to the peer's process, whose number may be another's once it has ended.
+    process: Option<OwnedFd>,
+    out: Outgoing,
+    begun: bool,
+    enrolled: bool,
+    subscription: Option<Box<dyn Send>>,
+}
+
+impl std::fmt::Debug for Conversation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conversation")
+            .field("peer", &self.peer)
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.subscription = None;
+        self.leave();
+        if self.begun {
+            self.server.life.end_conversation();
+        }
+    }
+}
+
+impl Conversation {
+    /// A conversation with `peer`.
+    #[must_use]
+    pub(super) fn new(server: Arc<Server>, peer: PeerCred, process: Option<OwnedFd>, out: Outgoing) -> Self {
+        Self {
+            server,
+            peer,
+            process,
+            out,
+            begun: false,
+            enrolled: false,
+            subscription: None,
+        }
+    }
+
+    /// Carries out one request. `descriptor` takes the next descriptor that came with the requests.
+    pub(super) fn answer(&mut self, request: Request, descriptor: impl FnOnce() -> Option<OwnedFd>) -> Reply {
+        let result = match request {
+            Request::Hello { program } => self.hello(&program),
+            Request::Attach(attach) => self.attach(*attach, descriptor()),
+            Request::Join { owner, linger } => self.join(owner.as_deref(), linger),
+            Request::Status => Ok(Reply::Status(Box::new(self.status()))),
+            Request::Detach { mount } => self.detach(mount),
+            Request::Refusals => self.refusals(),
+            Request::Flush { ended } => Ok(self.flush(ended)),
+            Request::Leave => {
+                self.leave();
+                Ok(Reply::Done)
+            }
+            Request::Wait { mount } => {
+                self.server.life.wait_mount_end(mount, None);
+                Ok(Reply::Done)
+            }
+        };
+        result.unwrap_or_else(Reply::Error)
+    }
+
+    fn hello(&mut self, program: &str) -> Result<Reply, Failure> {
+        if !self.begun {
+            if !self.server.life.begin_conversation() {
+                return Err(Failure::new(Code::Ending, "this guard is about to end"));
+            }
+            self.begun = true;
+        }
+        log::debug!(
+            "process {} (program version {program}) began a conversation",
+            self.peer.pid
+        );
+        Ok(Reply::Hello {
+            guard: self.server.guard.clone(),
+            root: self.server.root.clone(),
+            pid: std::process::id(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+        })
+    }
+
+    /// The owner of the caller: by its process tree, else by the mount namespace it is in, which stays with
+    /// processes whose parents have gone.
+    fn standing(&self) -> Result<Option<OwnerId>, Failure> {
+        let pid = self.peer.pid;
+        if pid == 0 {
+            return Err(Failure::new(
+                Code::Forbidden,
+                "the caller's process cannot be seen from the guard's pid namespace",
+            )
+            .with_hint("set XDG_RUNTIME_DIR to a directory of this container's own, so that it has its own guard"));
+        }
+        if self.process.as_ref().is_some_and(sys::pidfd_exited) {
+            return Err(Failure::new(Code::Forbidden, format!("process {pid} has gone")));
+        }
+        let unknown =
+            |error: io::Error| Failure::new(Code::Forbidden, format!("cannot tell whose process {pid} is: {error}"));
+        if let Some(owner) = self.server.host.owner_of(pid).map_err(unknown)? {
+            return Ok(Some(owner));
+        }
+        if !self.server.life.knows_namespaces() {
+            return Ok(None);
+        }
+        let namespace = mount_namespace(pid).map_err(unknown)?;
+        Ok(self.server.life.owner_of_namespace(namespace))
+    }
+
+    fn forbid_guarded(&self, what: &str) -> Result<(), Failure> {
+        match self.standing()? {
+            None => Ok(()),
+            Some(owner) => Err(
+                Failure::new(Code::Forbidden, format!("{} may not {what}", self.describe(owner))).with_hint(
+                    "inside a guarded run, `unclobber run --owner NAME -- CMD` starts an owner below its own",
+                ),
+            ),
+        }
+    }
+
+    fn describe(&self, owner: OwnerId) -> String {
+        format!("a process of owner {}", self.server.host.name_of(owner))
+    }
+
+    fn attach(&mut self, attach: Attach, fuse: Option<OwnedFd>) -> Result<Reply, Failure> {
+        let Some(fuse) = fuse else {
+            return Err(Failure::new(Code::Malformed, "attach came without a FUSE descriptor"));
+        };
+        self.forbid_guarded("attach a mount")?;
+        let namespace = attach
+            .namespace_of
+            .map(|child| self.child_namespace(child))
+            .transpose()?;
+        let (owner, attribution, serve_for) = self.resolve(&attach)?;
+        let owner_name = owner.map(|owner| self.server.host.name_of(owner));
+        let serve = Serve {
+            label: attach.label.clone(),
+            attribution: serve_for,
+            policy: attach.policy,
+            multi_user: attach.multi_user,
+            read_only: attach.read_only,
+            only_ids: attach.only_ids,
+            pids_visible: self.peer.pid != 0,
+        };
+        let serving = self.server.host.serve(serve, fuse).map_err(|error| {
+            Failure::new(
+                Code::Failed,
+                format!("cannot serve the mount {}: {error}", attach.label),
+            )
+        })?;
+        let named = matches!(&attach.attribution, Attribution::Owner { name: Some(_), .. });
+        self.server
+            .life
+            .wish_linger(attach.linger.map(Duration::from_secs), named);
+        let data = serving.data_path();
+        let record = MountRecord {
+            label: attach.label,
+            owner,
+            attribution,
+            policy: attach.policy,
+            data,
+            read_only: attach.read_only,
+            namespace,
+        };
+        let life = Arc::clone(&self.server.life);
+        let label = record.label.clone();
+        let mount = life.begin_mount(record);
+        log::info!("mount {mount} at {label} is ready");
+        let wait = move || {
+            if let Err(error) = serving.wait() {
+                log::warn!("mount {mount} at {label}: {error}");
+            }
+            log::info!("mount {mount} at {label} has ended");
+            life.end_mount(mount);
+        };
+        thread::Builder::new()
+            .name(format!("mount-{mount}"))
+            .spawn(wait)
+            .map_err(|error| {
+                self.server.life.end_mount(mount);
+                Failure::new(Code::Failed, format!("no thread for the mount: {error}"))
+            })?;
+        Ok(Reply::Attached {
+            mount,
+            owner: owner_name,
+            data,
+        })
+    }
+
+    /// The caller's child's mount namespace. That it is the caller's child keeps one caller from claiming the
+    /// namespace of another.
+    fn child_namespace(&self, child: u32) -> Result<u64, Failure> {
+        let fail = |why: String| Failure::new(Code::Forbidden, why);
+        let parent = sys::read_proc_stat(child)
+            .map_err(|error| fail(error.to_string()))?
+            .ppid;
+        if parent != self.peer.pid {
+            return Err(fail(format!(
+                "process {child} is no child of process {}",
+                self.peer.pid
+            )));
+        }
+        let read = |pid| mount_namespace(pid).map_err(|error| fail(format!("process {pid}'s mounts: {error}")));
+        let namespace = read(child)?;
+        if namespace == read(std::process::id())? || namespace == read(self.peer.pid)? {
+            return Err(fail(format!("process {child} has no mount namespace of its own")));
+        }
+        Ok(namespace)
+    }
+
+    fn resolve(&mut self, attach: &Attach) -> Result<(Option<OwnerId>, String, ServeFor), Failure> {
+        match &attach.attribution {
+            Attribution::By(rule) => {
+                let rule_name = format!("by {}", format!("{rule:?}").to_lowercase());
+                Ok((None, rule_name, ServeFor::By(*rule)))
+            }
+            Attribution::Owner { name, process } => {
+                let owner = self.enrol(None, name.as_deref(), *process)?;
+                Ok((Some(owner), self.server.host.name_of(owner), ServeFor::Owner(owner)))
+            }
+        }
+    }
+
+    fn enrol(&mut self, above: Option<OwnerId>, name: Option<&str>, process: bool) -> Result<OwnerId, Failure> {
+        let owner = self.server.host.enrol(above, name, process.then_some(self.peer.pid))?;
+        self.enrolled |= process;
+        Ok(owner)
+    }
+
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.enrolled) {
+            self.server.host.dismiss(self.peer.pid);
+        }
+    }
+
+    fn join(&mut self, name: Option<&str>, linger: Option<u64>) -> Result<Reply, Failure> {
+        let above = self.standing()?;
+        let owner = self.enrol(above, name, true)?;
+        // Who is below another owner comes and goes with it and has no wish of its own unless it says so.
+        let named = name.is_some() && above.is_none();
+        self.server.life.wish_linger(linger.map(Duration::from_secs), named);
+        Ok(Reply::Joined {
+            owner: self.server.host.name_of(owner),
+        })
+    }
+
+    fn detach(&self, number: u64) -> Result<Reply, Failure> {
+        let missing = || Failure::new(Code::Missing, format!("there is no mount {number}"));
+        let record = self.server.life.mount(number).ok_or_else(missing)?;
+        if let Some(owner) = self.standing()?.filter(|owner| record.owner != Some(*owner)) {
+            return Err(Failure::new(
+                Code::Forbidden,
+                format!("{} may not end this mount", self.describe(owner)),
+            ));
+        }
+        if record.namespace.is_some() {
+            return Err(
+                Failure::new(Code::Failed, "a mount made by `run` ends with its command").with_hint("end the command"),
+            );
+        }
+        super::unmounting::unmount(record.label.as_ref(), true)
+            .map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        self.server.life.wait_mount_end(number, Some(END_LIMIT));
+        Ok(Reply::Done)
+    }
+
+    fn refusals(&mut self) -> Result<Reply, Failure> {
+        let Some(owner) = self.standing()? else {
+            return Err(Failure::new(
+                Code::Forbidden,
+                "only an owner's own process can follow its refusals",
+            ));
+        };
+        let out = self.out.clone();
+        let sink = Box::new(move |line: &str| out.tell(&Reply::Refusal { line: line.to_owned() }));
+        self.subscription = Some(self.server.host.subscribe(owner, sink));
+        Ok(Reply::Done)
+    }
+
+    fn flush(&self, ended: Option<u64>) -> Reply {
+        if let Some(mount) = ended {
+            self.server.life.wait_mount_end(mount, Some(END_LIMIT));
+        }
+        self.server.host.flush();
+        Reply::Done
+    }
+
+    fn status(&self) -> Status {
+        let life = &self.server.life;
+        let (owners, counts) = self.server.host.status();
+        let mounts = life.mounts().into_iter().map(|(mount, record)| MountStatus {
+            mount,
+            label: record.label,
+            private: record.namespace.is_some(),
+            owner: record.attribution,
+            policy: record.policy,
+            data: record.data,
+            read_only: record.read_only,
+        });
+        Status {
+            guard: self.server.guard.clone(),
+            root: self.server.root.clone(),
+            pid: std::process::id(),
+            age: life.age().as_secs(),
+            linger: life.linger().as_secs(),
+            mounts: mounts.collect(),
+            owners,
+            counts: counts.into_iter().collect(),
+        }
+    }
+}
+
+fn mount_namespace(pid: u32) -> io::Result<u64> {
+    Ok(fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
+}

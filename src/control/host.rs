@@ -1,0 +1,83 @@
+//! What the control server needs of the guard it stands before.
+//!
+//! It never knows how mounts are served: `cli::host` plugs the file system in.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::options::{OwnerBy, Policy};
+use super::protocol::{DataPath, Failure, OwnerStatus};
+use crate::guard::OwnerId;
+
+/// A guard: owners, mounts, refusals of one backing tree.
+pub trait Host: Send + Sync + 'static {
+    /// The owner that the kernel's facts give to this process; `None` when it descends from no owner's process.
+    ///
+    /// A process that has gone is an error, never `None`.
+    fn owner_of(&self, pid: u32) -> io::Result<Option<OwnerId>>;
+
+    /// Finds or makes the owner `name` (below `above`, if given), or a fresh one without a name. With `process`, that
+    /// process and its descendants become it.
+    fn enrol(&self, above: Option<OwnerId>, name: Option<&str>, process: Option<u32>) -> Result<OwnerId, Failure>;
+
+    /// An enrolled process is about to end: its descendants stay its owner.
+    fn dismiss(&self, process: u32);
+
+    /// The full name of an owner.
+    fn name_of(&self, owner: OwnerId) -> String;
+
+    /// Serves a FUSE descriptor; returns when the mount is ready.
+    fn serve(&self, mount: Serve, fuse: OwnedFd) -> io::Result<Box<dyn Serving>>;
+
+    /// The owners that exist, and counts by name.
+    fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>);
+
+    /// Tells `sink` every refusal of this owner from now on, until the returned value is dropped.
+    fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
+
+    /// Returns when every refusal that has happened has been told.
+    fn flush(&self);
+
+    /// Closes what is open and ends. Nothing is called after it.
+    fn shutdown(&self);
+}
+
+/// Where refusals go, one line each. It never blocks.
+pub type Sink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A mount as the host serves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serve {
+    /// The mount point.
+    pub label: String,
+    /// To whom what happens on it is attributed.
+    pub attribution: ServeFor,
+    /// What it is asked to do.
+    pub policy: Policy,
+    /// Other users may come in and the kernel checks permissions.
+    pub multi_user: bool,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// The only ids that exist in the user namespace it was mounted in.
+    pub only_ids: Option<(u32, u32)>,
+    /// Whether callers' process ids can be seen from here.
+    pub pids_visible: bool,
+}
+
+/// To whom a mount attributes what happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServeFor {
+    /// To this owner, which has been enrolled.
+    Owner(OwnerId),
+    /// By a rule.
+    By(OwnerBy),
+}
+
+/// A mount being served.
+pub trait Serving: Send {
+    /// How data travels.
+    fn data_path(&self) -> DataPath;
+
+    /// Returns when the kernel has ended the connection and every file opened through it is closed.
+    fn wait(self: Box<Self>) -> io::Result<()>;
+}

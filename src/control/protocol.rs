@@ -1,0 +1,373 @@
+//! The messages of the control socket as lines of JSON: parsing and formatting, nothing else.
+//!
+//! It never touches a socket. The contract is `docs/CONTROL.md`.
+
+use serde::{Deserialize, Serialize};
+
+use super::options::{OwnerBy, Policy};
+
+/// The version every message carries.
+pub(super) const VERSION: u32 = 1;
+
+/// The longest line either side accepts, its end included.
+pub(super) const LINE_LIMIT: usize = 64 * 1024;
+
+/// The longest owner name.
+pub(super) const NAME_LIMIT: usize = 128;
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Request {
+    /// Opens the conversation: the daemon stays while it lasts.
+    Hello {
+        /// The version of the client's program.
+        #[serde(default)]
+        program: String,
+    },
+    /// Serve the FUSE descriptor that comes with this line.
+    Attach(Box<Attach>),
+    /// Make the caller and its descendants an owner on the mounts that are there.
+    Join {
+        /// Its name; the daemon chooses one when absent.
+        #[serde(default)]
+        owner: Option<String>,
+        /// How many seconds the daemon stays after its last mount, when the user has said.
+        #[serde(default)]
+        linger: Option<u64>,
+    },
+    /// What is mounted, by whom, and what has happened.
+    Status,
+    /// End a mount.
+    Detach {
+        /// Which.
+        mount: u64,
+    },
+    /// Send every refusal of the caller's owner from now on as an event.
+    Refusals,
+    /// Answer when every refusal that has happened is sent.
+    Flush {
+        /// First wait (a bounded time) until this mount has ended and its files are closed.
+        #[serde(default)]
+        ended: Option<u64>,
+    },
+    /// The caller, which was made an owner's first process, is about to end: what descends from it stays that owner.
+    Leave,
+    /// Answer when this mount has ended.
+    Wait {
+        /// Which.
+        mount: u64,
+    },
+}
+
+/// A mount to serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The mount point, as the user named it.
+    pub label: String,
+    /// To whom what happens on it is attributed.
+    pub attribution: Attribution,
+    /// What it is asked to do.
+    #[serde(default)]
+    pub policy: Policy,
+    /// Other users may come in and the kernel checks permissions.
+    #[serde(default)]
+    pub multi_user: bool,
+    /// Nothing may be changed through it.
+    #[serde(default)]
+    pub read_only: bool,
+    /// The only user and group id that exist in the user namespace it was mounted in.
+    #[serde(default)]
+    pub only_ids: Option<(u32, u32)>,
+    /// The process, a child of the caller, whose mount namespace alone holds it.
+    #[serde(default)]
+    pub namespace_of: Option<u32>,
+    /// How many seconds the daemon stays after its last mount, when the user has said.
+    #[serde(default)]
+    pub linger: Option<u64>,
+}
+
+/// To whom a mount attributes what happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attribution {
+    /// To one owner; the daemon chooses the name when it is absent. With `process` the caller becomes that owner's
+    /// first process.
+    Owner {
+        /// The name the user gave.
+        #[serde(default)]
+        name: Option<String>,
+        /// Register the caller and its descendants.
+        #[serde(default)]
+        process: bool,
+    },
+    /// By a rule.
+    By(OwnerBy),
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "lowercase")]
+pub enum Reply {
+    /// To hello.
+    Hello {
+        /// The guard's id.
+        guard: String,
+        /// The backing directory's path when the daemon began.
+        root: String,
+        /// The daemon's process id.
+        pid: u32,
+        /// The version of the daemon's program.
+        #[serde(default)]
+        program: String,
+    },
+    /// To attach: the mount is ready.
+    Attached {
+        /// Its number.
+        mount: u64,
+        /// The owner's name, when it has one owner.
+        #[serde(default)]
+        owner: Option<String>,
+        /// How data travels.
+        #[serde(default)]
+        data: DataPath,
+    },
+    /// To join.
+    Joined {
+        /// The owner's full name.
+        owner: String,
+    },
+    /// To status.
+    Status(Box<Status>),
+    /// Done.
+    Done,
+    /// A refusal; an event, not an answer.
+    Refusal {
+        /// The line that tells it.
+        line: String,
+    },
+    /// Refusals that could not be sent in time; an event, not an answer.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+    /// It cannot be done.
+    Error(Failure),
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Which kind.
+    pub code: Code,
+    /// What failed and why.
+    pub message: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// The kinds of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Code {
+    /// The line is not a request.
+    Malformed,
+    /// The version or the operation is unknown.
+    Unsupported,
+    /// The caller may not.
+    Forbidden,
+    /// There is no such mount.
+    Missing,
+    /// The daemon is about to end: start another.
+    Ending,
+    /// It was tried and failed.
+    Failed,
+    /// A code this program does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// How data travels through a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPath {
+    /// By the kernel, at native speed.
+    Passthrough,
+    /// By the daemon.
+    #[default]
+    #[serde(other)]
+    Daemon,
+}
+
+/// What a guard is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The guard's id.
+    pub guard: String,
+    /// The backing directory.
+    pub root: String,
+    /// The daemon's process id.
+    pub pid: u32,
+    /// Seconds since it began.
+    pub age: u64,
+    /// Seconds it stays after its last mount.
+    pub linger: u64,
+    /// Its mounts.
+    pub mounts: Vec<MountStatus>,
+    /// Its owners.
+    pub owners: Vec<OwnerStatus>,
+    /// Counts by name.
+    pub counts: std::collections::BTreeMap<String, u64>,
+}
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountStatus {
+    /// Its number.
+    pub mount: u64,
+    /// The mount point.
+    pub label: String,
+    /// True when only the processes of one `run` can see it.
+    pub private: bool,
+    /// Its one owner, or `by` and the rule.
+    pub owner: String,
+    /// What it was asked to do.
+    pub policy: Policy,
+    /// How data travels.
+    pub data: DataPath,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+}
+
+/// One owner.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnerStatus {
+    /// Its name.
+    pub name: String,
+    /// True when a user chose the name: it outlives its processes.
+    pub named: bool,
+    /// Counts by name.
+    pub counts: std::collections::BTreeMap<String, u64>,
+}
+
+impl Failure {
+    /// A failure without advice.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same with advice.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+#[derive(Serialize)]
+struct Outgoing<'a, T> {
+    v: u32,
+    #[serde(flatten)]
+    message: &'a T,
+}
+
+/// A message as one line, its end included.
+pub(super) fn format<T: Serialize>(message: &T) -> Result<Vec<u8>, Failure> {
+    let mut line = serde_json::to_vec(&Outgoing { v: VERSION, message })
+        .map_err(|error| Failure::new(Code::Failed, format!("cannot write the message: {error}")))?;
+    line.push(b'\n');
+    if line.len() > LINE_LIMIT {
+        return Err(Failure::new(Code::Failed, "the message is longer than a line may be"));
+    }
+    Ok(line)
+}
+
+/// The request in `line`.
+pub(super) fn parse_request(line: &[u8]) -> Result<Request, Failure> {
+    let value = parse_versioned(line)?;
+    let op = value.get("op").and_then(serde_json::Value::as_str).map(str::to_owned);
+    let Some(op) = op else {
+        return Err(Failure::new(Code::Malformed, "the request names no operation (\"op\")"));
+    };
+    if !OPERATIONS.contains(&op.as_str()) {
+        return Err(Failure::new(Code::Unsupported, format!("unknown operation {op:?}")));
+    }
+    let request = serde_json::from_value(value)
+        .map_err(|error| Failure::new(Code::Malformed, format!("not a valid {op} request: {error}")))?;
+    check(&request)?;
+    Ok(request)
+}
+
+const OPERATIONS: [&str; 9] = [
+    "hello", "attach", "join", "status", "detach", "refusals", "flush", "leave", "wait",
+];
+
+/// The reply or event in `line`.
+pub(super) fn parse_reply(line: &[u8]) -> Result<Reply, Failure> {
+    serde_json::from_value(parse_versioned(line)?)
+        .map_err(|error| Failure::new(Code::Malformed, format!("not a valid reply: {error}")))
+}
+
+fn parse_versioned(line: &[u8]) -> Result<serde_json::Value, Failure> {
+    let value: serde_json::Value = serde_json::from_slice(line)
+        .map_err(|error| Failure::new(Code::Malformed, format!("not a line of JSON: {error}")))?;
+    match value.get("v").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => Ok(value),
+        Some(version) => Err(Failure::new(
+            Code::Unsupported,
+            format!("protocol version {version} is not {VERSION}, the one known"),
+        )),
+        None => Err(Failure::new(Code::Malformed, "the message carries no version (\"v\")")),
+    }
+}
+
+fn check(request: &Request) -> Result<(), Failure> {
+    let name = match request {
+        Request::Join { owner, .. } => owner.as_deref(),
+        Request::Attach(attach) => match &attach.attribution {
+            Attribution::Owner { name, .. } => name.as_deref(),
+            Attribution::By(_) => None,
+        },
+        Request::Hello { .. }
+        | Request::Status
+        | Request::Detach { .. }
+        | Request::Refusals
+        | Request::Flush { .. }
+        | Request::Leave
+        | Request::Wait { .. } => None,
+    };
+    name.map_or(Ok(()), |name| {
+        check_owner_name(name).map_err(|why| Failure::new(Code::Malformed, why))
+    })
+}
+
+/// Whether `name` can be an owner's name. A slash separates an owner from the one above it, so no name holds one.
+pub fn check_owner_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("an owner name cannot be empty".to_owned());
+    }
+    if name.len() > NAME_LIMIT {
+        return Err(format!("an owner name has at most {NAME_LIMIT} bytes"));
+    }
+    let fits = |c: char| c.is_alphanumeric() || "._-+@:".contains(c);
+    if name.chars().all(fits) {
+        Ok(())
+    } else {
+        Err(format!(
+            "{name:?} is no owner name: only letters, digits and ._-+@: can stand in one"
+        ))
+    }
+}
+
+#[cfg(test)]
+#[path = "protocol_tests.rs"]
+mod tests;

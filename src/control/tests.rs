@@ -1,0 +1,268 @@
+//! The server over real sockets, before a host that serves nothing.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::lifecycle::Lifecycle;
+use super::protocol::LINE_LIMIT;
+use super::*;
+use crate::guard::OwnerId;
+use crate::sync::Mutex;
+use crate::sys::consts;
+
+/// Mounts end when told to; this process is whoever it is told to be.
+#[derive(Default)]
+struct Fake {
+    caller: AtomicU32,
+    served: Mutex<Vec<Serve>>,
+    sinks: Mutex<Vec<(OwnerId, Arc<Sink>)>>,
+    end: Arc<AtomicBool>,
+    dismissed: AtomicBool,
+}
+
+struct FakeServing(Arc<AtomicBool>);
+
+impl Serving for FakeServing {
+    fn data_path(&self) -> DataPath {
+        DataPath::Passthrough
+    }
+
+    fn wait(self: Box<Self>) -> io::Result<()> {
+        while !self.0.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Host for Fake {
+    fn owner_of(&self, _pid: u32) -> io::Result<Option<OwnerId>> {
+        Ok(Some(OwnerId(self.caller.load(Ordering::Acquire))).filter(|owner| *owner != OwnerId::NOBODY))
+    }
+
+    fn enrol(&self, above: Option<OwnerId>, name: Option<&str>, process: Option<u32>) -> Result<OwnerId, Failure> {
+        let number = above.map_or(0, |above| above.0 * 10) + if name.is_some() { 1 } else { 2 };
+        if process.is_some() {
+            self.caller.store(number, Ordering::Release);
+        }
+        Ok(OwnerId(number))
+    }
+
+    fn dismiss(&self, _process: u32) {
+        self.dismissed.store(true, Ordering::Release);
+    }
+
+    fn name_of(&self, owner: OwnerId) -> String {
+        format!("o{}", owner.0)
+    }
+
+    fn serve(&self, mount: Serve, _fuse: OwnedFd) -> io::Result<Box<dyn Serving>> {
+        if mount.label == "/bad" {
+            return Err(io::Error::from_raw_os_error(consts::EPROTO));
+        }
+        self.served.lock().push(mount);
+        Ok(Box::new(FakeServing(Arc::clone(&self.end))))
+    }
+
+    fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>) {
+        (Vec::new(), vec![("refusals".to_owned(), 3)])
+    }
+
+    fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
+        self.sinks.lock().push((owner, Arc::new(sink)));
+        Box::new(())
+    }
+
+    fn flush(&self) {
+        for (owner, sink) in self.sinks.lock().iter() {
+            sink(&format!("refused for {}", owner.0));
+        }
+    }
+
+    fn shutdown(&self) {}
+}
+
+struct Setting {
+    host: Arc<Fake>,
+    life: Arc<Lifecycle>,
+    path: std::path::PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Setting {
+    fn new(uid: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let host = Arc::new(Fake::default());
+        let life = Arc::new(Lifecycle::default());
+        let plain: Arc<dyn Host> = Arc::<Fake>::clone(&host);
+        let server = Server::new(plain, Arc::clone(&life), "1-2-3".to_owned(), "/w".to_owned(), uid);
+        Arc::new(server).listen(UnixListener::bind(&path).unwrap()).unwrap();
+        Self {
+            host,
+            life,
+            path,
+            _dir: dir,
+        }
+    }
+
+    fn own() -> Self {
+        Self::new(crate::sys::geteuid())
+    }
+
+    fn client(&self) -> Client {
+        Client::over(UnixStream::connect(&self.path).unwrap()).unwrap()
+    }
+
+    fn guarded(self, owner: u32) -> Self {
+        self.host.caller.store(owner, Ordering::Release);
+        self
+    }
+}
+
+fn hello(client: &mut Client) -> Reply {
+    client.ask(&Request::Hello { program: String::new() }, None).unwrap()
+}
+
+fn attach(label: &str) -> Attach {
+    Attach {
+        label: label.to_owned(),
+        attribution: Attribution::Owner {
+            name: Some("A".to_owned()),
+            process: true,
+        },
+        policy: Policy::default(),
+        multi_user: false,
+        read_only: false,
+        only_ids: None,
+        namespace_of: None,
+        linger: None,
+    }
+}
+
+fn null() -> File {
+    File::open("/dev/null").unwrap()
+}
+
+fn code(result: Result<impl std::fmt::Debug, ClientError>) -> Code {
+    match result {
+        Err(ClientError::Refused(failure)) => failure.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_run_from_hello_to_the_end() {
+    let setting = Setting::own();
+    let mut client = setting.client();
+    assert!(matches!(hello(&mut client), Reply::Hello { guard, .. } if guard == "1-2-3"));
+    let attached = client.attach(attach("/w"), null().as_fd()).unwrap();
+    assert_eq!(
+        (attached.owner.as_deref(), attached.data),
+        (Some("o1"), DataPath::Passthrough)
+    );
+    assert_eq!(setting.host.served.lock()[0].attribution, ServeFor::Owner(OwnerId(1)));
+    client.follow_refusals().unwrap();
+    let status = setting.client().status().unwrap();
+    assert_eq!(
+        (status.mounts.len(), status.mounts[0].owner.as_str(), status.linger),
+        (1, "o1", 600)
+    );
+    assert_eq!(status.counts["refusals"], 3);
+    setting.host.end.store(true, Ordering::Release);
+    client.flush(Some(attached.mount)).unwrap();
+    assert_eq!(client.next_refusal().as_deref(), Some("refused for 1"));
+    assert!(setting.client().status().unwrap().mounts.is_empty());
+    client.leave().unwrap();
+    assert!(setting.host.dismissed.load(Ordering::Acquire));
+}
+
+#[test]
+fn a_guarded_process_may_only_go_below_its_own_owner() {
+    let setting = Setting::own().guarded(7);
+    let mut client = setting.client();
+    hello(&mut client);
+    let refused = client.attach(attach("/w"), null().as_fd());
+    assert_eq!(code(refused), Code::Forbidden);
+    assert!(setting.host.served.lock().is_empty());
+    assert_eq!(client.join(Some("A".to_owned()), None).unwrap(), "o71");
+}
+
+#[test]
+fn a_guarded_process_may_not_end_a_mount_that_is_not_its_owners() {
+    let setting = Setting::own();
+    let mut client = setting.client();
+    let attached = client.attach(attach("/absent"), null().as_fd()).unwrap();
+    let setting = setting.guarded(9);
+    assert_eq!(code(setting.client().detach(attached.mount)), Code::Forbidden);
+    assert_eq!(code(setting.client().detach(99)), Code::Missing);
+}
+
+#[test]
+fn only_the_guards_user_is_heard() {
+    let setting = Setting::new(crate::sys::geteuid() + 1);
+    if crate::sys::geteuid() == 0 {
+        assert!(setting.client().status().is_ok(), "root is always heard");
+    } else {
+        assert_eq!(code(setting.client().status()), Code::Forbidden);
+    }
+}
+
+#[test]
+fn nonsense_gets_an_error_and_the_conversation_goes_on() {
+    let setting = Setting::own();
+    let mut socket = UnixStream::connect(&setting.path).unwrap();
+    socket.write_all(b"nonsense\n{\"v\":1,\"op\":\"explode\"}\n{\"v\":1,\"op\":\"attach\",\"label\":\"/w\",\"attribution\":{\"by\":\"user\"}}\n").unwrap();
+    let mut lines = Lines::new(socket.try_clone().unwrap());
+    let mut next = || super::protocol::parse_reply(&lines.next_line().unwrap().unwrap()).unwrap();
+    for expected in [Code::Malformed, Code::Unsupported, Code::Malformed] {
+        let reply = next();
+        assert!(
+            matches!(&reply, Reply::Error(failure) if failure.code == expected),
+            "{reply:?}"
+        );
+    }
+    socket.write_all(b"{\"v\":1,\"op\":\"status\"}\n").unwrap();
+    assert!(matches!(next(), Reply::Status(_)));
+}
+
+#[test]
+fn an_endless_line_ends_the_conversation() {
+    let setting = Setting::own();
+    let mut socket = UnixStream::connect(&setting.path).unwrap();
+    let mut sent = 0;
+    while sent <= 4 * LINE_LIMIT {
+        match socket.write(&[b'x'; 4096]) {
+            Ok(count) => sent += count,
+            Err(_) => break,
+        }
+    }
+    let mut lines = Lines::new(socket);
+    assert!(!matches!(lines.next_line(), Ok(Some(_))));
+}
+
+#[test]
+fn a_mount_that_cannot_be_served_is_told() {
+    let setting = Setting::own();
+    let mut client = setting.client();
+    let mut wanted = attach("/bad");
+    wanted.attribution = Attribution::By(OwnerBy::User);
+    assert_eq!(code(client.attach(wanted.clone(), null().as_fd())), Code::Failed);
+    wanted.label = "/w".to_owned();
+    wanted.namespace_of = Some(1);
+    assert_eq!(code(client.attach(wanted, null().as_fd())), Code::Forbidden);
+    assert!(setting.life.mounts().is_empty());
+}
+
+#[test]
+fn hello_is_refused_when_the_guard_is_ending() {
+    let setting = Setting::own();
+    setting.life.ask_end();
+    setting.life.wait_end();
+    let refused = setting.client().ask(&Request::Hello { program: String::new() }, None);
+    assert_eq!(code(refused), Code::Ending);
+}
