@@ -1,0 +1,341 @@
+//! The one table of commands and flags: parsing, help, man page and completions all come from it.
+//!
+//! It never does anything.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::topics;
+use crate::control::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View, check_owner_name};
+
+/// A guarded view of a directory in which nobody's unseen work is destroyed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "unclobber",
+    version,
+    disable_help_subcommand = true,
+    after_help = topics::OVERVIEW_EXAMPLES,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Logging.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogArgs {
+    /// Say more; repeat for more still (RUST_LOG overrides)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Write the log to this file, the guard's too when this command starts it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command in a guarded view of a directory
+    #[command(after_help = topics::RUN_EXAMPLES, override_usage = "unclobber run [OPTIONS] -- CMD [ARG]...")]
+    Run(RunArgs),
+    /// Mount a guarded view of a directory
+    #[command(after_help = topics::MOUNT_EXAMPLES)]
+    Mount(MountArgs),
+    /// Take a mount away
+    #[command(after_help = topics::UMOUNT_EXAMPLES)]
+    Umount(UmountArgs),
+    /// Show guards, mounts, owners and counts
+    #[command(after_help = topics::STATUS_EXAMPLES)]
+    Status(StatusArgs),
+    /// List, show, compare, restore and drop what the guard has kept
+    #[command(after_help = topics::ATTIC_EXAMPLES, arg_required_else_help = false)]
+    Attic(AtticArgs),
+    /// Restore what an owner's last changes displaced
+    #[command(after_help = topics::UNDO_EXAMPLES)]
+    Undo(UndoArgs),
+    /// Say whether this machine can mount, and what to do if it cannot
+    #[command(after_help = topics::DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Show help on a command or a topic (exit-codes, options, refusals)
+    Help(HelpArgs),
+    /// Serve a directory; started by the other commands
+    #[command(hide = true)]
+    Guard(GuardArgs),
+    /// Print the manual page
+    #[command(hide = true)]
+    Man,
+    /// Print shell completions
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+}
+
+/// What a mount is asked to do.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Guard")]
+pub(crate) struct PolicyArgs {
+    /// Refuse, or only record what would be refused
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub(crate) mode: Mode,
+    /// What happens to content that has not been read
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) unseen: Unseen,
+    /// What removing a file needs
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) remove: Remove,
+    /// Whose view of a file counts
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) view: View,
+    /// When new files appear to outsiders
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) create: Create,
+    /// Who sees to it that a new file survives a crash
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) durability: Durability,
+    /// How long the guard stays after its last mount: 90, 90s, 10m, 2h [default: 10m with named owners, else 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) linger: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) bounds: BoundsArgs,
+}
+
+/// Bounds of the attic. They are those of the guard: they count where this command starts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+pub(crate) struct BoundsArgs {
+    /// How long displaced content is kept: 90, 90s, 10m, 2h, 7d [default: 7d]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) attic_age: Option<Duration>,
+    /// How much displaced content is kept in all, the oldest going first: 4096, 500K, 20M, 1G [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) attic_size: Option<u64>,
+}
+
+impl PolicyArgs {
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            mode: self.mode,
+            unseen: self.unseen,
+            remove: self.remove,
+            view: self.view,
+            create: self.create,
+            durability: self.durability,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// The directory to guard [default: the current directory]
+    #[arg(long, short = 'w', value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// The owner: commands run under one name share what they have read [default: a fresh owner]
+    #[arg(long, value_name = "NAME", value_parser = parse_owner)]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct MountArgs {
+    /// The directory to guard
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Where to show it [default: over DIR itself]
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoint: Option<PathBuf>,
+    /// Stay until the mount ends; an interrupt ends it
+    #[arg(long, short)]
+    pub(crate) foreground: bool,
+    /// How processes under no `run` are told apart [default: session]
+    #[arg(long, value_enum, value_name = "RULE", conflicts_with = "owner")]
+    pub(crate) owner_by: Option<OwnerBy>,
+    /// One owner for all that happens on the mount
+    #[arg(long, value_name = "NAME", value_parser = parse_owner)]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Mount options, separated by commas; `unclobber help options` lists them
+    #[arg(short = 'o', value_name = "LIST", action = clap::ArgAction::Append)]
+    pub(crate) options: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UmountArgs {
+    /// The mount point
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoint: PathBuf,
+    /// Also when it is in use: it disappears now and ends when the last user leaves
+    #[arg(long, short)]
+    pub(crate) lazy: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusArgs {
+    /// Only the guard of this mount or directory
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoint: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AtticArgs {
+    #[command(subcommand)]
+    pub(crate) command: AtticCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum AtticCommand {
+    /// List what is kept, the oldest first
+    List(AtticListArgs),
+    /// Print the content of a kept file
+    Show(AtticFileArgs),
+    /// Compare a kept file with what is in its old place now
+    Diff(AtticFileArgs),
+    /// Bring a kept file back, never replacing anything
+    Restore(AtticRestoreArgs),
+    /// Drop kept files for good
+    Prune(AtticPruneArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AtticListArgs {
+    /// The guarded directory [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AtticFileArgs {
+    /// The kept file's id, or as much of its beginning as no other has
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// The guarded directory [default: the current directory]
+    #[arg(long, short = 'w', value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AtticRestoreArgs {
+    /// The kept file's id, or as much of its beginning as no other has
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Where it goes [default: where it was]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) to: Option<PathBuf>,
+    /// The guarded directory [default: the current directory]
+    #[arg(long, short = 'w', value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AtticPruneArgs {
+    /// What has been kept for longer than this: 90, 90s, 10m, 2h, 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, required_unless_present = "all")]
+    pub(crate) older_than: Option<Duration>,
+    /// Everything
+    #[arg(long, conflicts_with = "older_than")]
+    pub(crate) all: bool,
+    /// The guarded directory [default: the current directory]
+    #[arg(long, short = 'w', value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UndoArgs {
+    /// The guarded directory [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Only changes of this owner [default: of anybody]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// How many, the latest first
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) last: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DoctorArgs {
+    /// The directory that is to be guarded [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HelpArgs {
+    /// A command, or one of: exit-codes, options, refusals
+    #[arg(value_name = "TOPIC")]
+    pub(crate) topic: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GuardArgs {
+    /// The guard's id
+    #[arg(long)]
+    pub(crate) id: String,
+    /// The directory's path, for people; the directory itself is standard input
+    #[arg(long)]
+    pub(crate) root: String,
+    /// Where the guard's files go
+    #[arg(long)]
+    pub(crate) runtime_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) bounds: BoundsArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+pub(crate) fn parse_owner(text: &str) -> Result<String, String> {
+    check_owner_name(text).map(|()| text.to_owned())
+}
+
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time: a number of seconds, or a number with s, m, h or d");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86400,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = digits.parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * factor))
+}
+
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: a number of bytes, or a number with K, M, G or T");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

@@ -1,0 +1,458 @@
+//! `unclobber attic`: what the guard has kept of a directory: listed, shown, compared, brought back, dropped.
+//!
+//! Works on the backing directory, with the rights of whoever calls it, whether or not a guard runs. It never works on an
+//! unclobber mount, where one owner would get at what another's change displaced, and it never replaces anything.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::args::{AtticArgs, AtticCommand, AtticPruneArgs, AtticRestoreArgs};
+use super::guarding;
+use super::output::{Problem, Style, note, print, print_file};
+use super::place::{self, Place};
+use crate::clock;
+use crate::store::{Kept, KeptFiles, Restored, StoreError, descend};
+use crate::sys::{self, consts};
+
+/// The version of the JSON form.
+const VERSION: u32 = 1;
+
+/// Does what is asked of the attic.
+pub(crate) fn attic(args: &AtticArgs) -> Result<ExitCode, Problem> {
+    match &args.command {
+        AtticCommand::List(args) => list(args.dir.as_deref(), args.json)?,
+        AtticCommand::Show(args) => {
+            let attic = Attic::open(args.workspace.as_deref())?;
+            let kept = attic.find(&args.id)?;
+            print_file(attic.open_file(&kept)?)?;
+        }
+        AtticCommand::Diff(args) => {
+            let attic = Attic::open(args.workspace.as_deref())?;
+            diff(&attic, &attic.find(&args.id)?)?;
+        }
+        AtticCommand::Restore(args) => restore(args)?,
+        AtticCommand::Prune(args) => prune(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The attic of a directory, which may have none.
+pub(super) struct Attic {
+    pub(super) place: Place,
+    files: Option<KeptFiles>,
+}
+
+/// A name to restore to.
+struct Target {
+    dir: OwnedFd,
+    name: OsString,
+    shown: String,
+}
+
+impl Attic {
+    pub(super) fn open(dir: Option<&Path>) -> Result<Self, Problem> {
+        let place = place::resolve(dir.unwrap_or_else(|| Path::new(".")))?;
+        if let Some(guarded) = &place.guarded {
+            let point = guarded.mount.point.display();
+            return Err(Problem::new(
+                format!("no way to the attic from {}", place.path.display()),
+                format!("it is on the unclobber mount at {point}, where nobody gets at what another owner's change displaced"),
+            )
+            .hint(format!(
+                "run this outside `unclobber run`; if the directory is mounted over itself for everybody, unmount it first: unclobber umount {point}"
+            )));
+        }
+        let files = KeptFiles::open(&place.fd).map_err(|error| cannot_read(&place.path, &error))?;
+        Ok(Self { place, files })
+    }
+
+    fn files(&self) -> Result<&KeptFiles, Problem> {
+        self.files.as_ref().ok_or_else(|| {
+            Problem::new(
+                format!("no attic in {}", self.place.path.display()),
+                "nothing is kept there",
+            )
+            .hint("name the guarded directory itself, not one below it: -w DIR")
+        })
+    }
+
+    /// What is kept, the oldest first, and the lines of the journal that cannot be read.
+    pub(super) fn list(&self) -> Result<(Vec<Kept>, Vec<usize>), Problem> {
+        let Some(files) = &self.files else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let found = files.list().map_err(|error| cannot_read(&self.place.path, &error))?;
+        Ok((found.kept, found.unreadable_lines))
+    }
+
+    /// The one kept file whose id begins so.
+    fn find(&self, id: &str) -> Result<Kept, Problem> {
+        self.files()?;
+        let what = || format!("cannot use {id:?}");
+        let mut found: Vec<Kept> = self.list()?.0;
+        found.retain(|kept| kept.id.starts_with(id));
+        match (found.pop(), found.is_empty()) {
+            (Some(kept), true) if kept.file.is_some() => Ok(kept),
+            (Some(_), true) => Err(
+                Problem::new(what(), "only the note of it is left, its content has gone")
+                    .hint("`unclobber attic list` shows what is kept"),
+            ),
+            (Some(_), false) => Err(Problem::new(what(), "several ids begin so").hint("give more of the id")),
+            (None, _) => Err(Problem::new(what(), "no kept file has this id")
+                .hint("`unclobber attic list` shows what is kept, with ids")),
+        }
+    }
+
+    fn open_file(&self, kept: &Kept) -> Result<File, Problem> {
+        let what = || format!("cannot read {}", kept.id);
+        if kept.file.is_some_and(|file| !file.is_file()) {
+            return Err(Problem::new(what(), "it is no regular file").hint("`unclobber attic restore` brings it back"));
+        }
+        match self.files()?.open_file(&kept.id) {
+            Ok(file) => Ok(File::from(file)),
+            Err(error) => Err(tell(what(), &error)),
+        }
+    }
+
+    /// The name a file was kept from; with `make`, directories that have gone are made again.
+    fn old_place(&self, kept: &Kept, make: bool) -> Result<Target, Problem> {
+        let what = || format!("cannot tell where {} was", kept.id);
+        let to = "give a place: unclobber attic restore ID --to PATH";
+        let Some(noted) = &kept.note else {
+            return Err(Problem::new(what(), "nothing was noted about it").hint(to));
+        };
+        if noted.path.contains('\u{fffd}') {
+            return Err(Problem::new(what(), "its name was not text, and the note of it is inexact").hint(to));
+        }
+        let mut names = plain_names(&noted.path)
+            .ok_or_else(|| Problem::new(what(), format!("the note says {:?}", noted.path)).hint(to))?;
+        let name = names
+            .pop()
+            .ok_or_else(|| Problem::new(what(), "the note names no file").hint(to))?;
+        let dir = descend(&self.place.fd, &names, make)
+            .map_err(|error| tell(format!("cannot reach the directory of {}", plain(&noted.path)), &error).hint(to))?;
+        Ok(Target {
+            dir,
+            name,
+            shown: noted.path.clone(),
+        })
+    }
+
+    /// Brings a file back to where it was; says where.
+    pub(super) fn restore_in_place(&self, kept: &Kept) -> Result<String, Problem> {
+        let target = self.old_place(kept, true)?;
+        self.restore(kept, &target)
+    }
+
+    fn restore(&self, kept: &Kept, target: &Target) -> Result<String, Problem> {
+        let shown = plain(&target.shown);
+        let what = || format!("cannot restore {} as {shown}", kept.id);
+        match self.files()?.restore(&kept.id, &target.dir, &target.name) {
+            Ok(Restored::Moved) => Ok(format!("restored {shown}")),
+            Ok(Restored::Copied(failed)) => {
+                for error in failed {
+                    note(&format!("{shown} is without an attribute of the original: {error}"));
+                }
+                Ok(format!("copied to {shown}; the attic still has it"))
+            }
+            Err(error) if error.is(consts::EEXIST) => {
+                Err(
+                    Problem::new(what(), "something is there, and is left as it is").hint(format!(
+                        "compare: unclobber attic diff {0}; restore elsewhere: unclobber attic restore {0} --to PATH",
+                        kept.id
+                    )),
+                )
+            }
+            Err(error) => Err(tell(what(), &error)),
+        }
+    }
+
+    /// Takes the empty attic away, unless a guard may use it: that does so when it ends.
+    pub(super) fn tidy(self) {
+        let running = guarding::id_of(&self.place).is_ok_and(|id| guarding::is_running(&id));
+        if let (Some(files), false) = (self.files, running) {
+            files.retire();
+        }
+    }
+}
+
+fn restore(args: &AtticRestoreArgs) -> Result<(), Problem> {
+    let attic = Attic::open(args.workspace.as_deref())?;
+    let kept = attic.find(&args.id)?;
+    let done = match &args.to {
+        Some(path) => attic.restore(&kept, &named_place(path)?),
+        None => attic.restore_in_place(&kept),
+    };
+    print(&format!("{}\n", done?))?;
+    attic.tidy();
+    Ok(())
+}
+
+/// A place that the user names.
+fn named_place(path: &Path) -> Result<Target, Problem> {
+    let what = || format!("cannot restore to {}", path.display());
+    let full = place::absolute(path)?;
+    let (Some(parent), Some(name)) = (full.parent(), full.file_name()) else {
+        return Err(Problem::new(what(), "it names no file").hint("give the name the file shall have"));
+    };
+    let dir = sys::open_path(parent, consts::O_PATH | consts::O_DIRECTORY)
+        .map_err(|error| Problem::new(what(), place::cause(&error)).hint("name a file in a directory that exists"))?;
+    Ok(Target {
+        dir,
+        name: name.to_owned(),
+        shown: path.to_string_lossy().into_owned(),
+    })
+}
+
+fn diff(attic: &Attic, kept: &Kept) -> Result<(), Problem> {
+    let old = attic.open_file(kept)?;
+    let what = || format!("cannot compare {}", kept.id);
+    let now = match attic.old_place(kept, false) {
+        Ok(target) => present(&target)?,
+        // A directory that has gone holds nothing.
+        Err(_) if kept.note.is_some() => None,
+        Err(problem) => return Err(problem),
+    };
+    let path = kept.note.as_ref().map_or("", |noted| &noted.path);
+    let here = now.as_ref().map_or_else(
+        || PathBuf::from("/dev/null"),
+        |now| PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), now.as_raw_fd())),
+    );
+    let now_label = if now.is_some() {
+        plain(path)
+    } else {
+        "/dev/null".to_owned()
+    };
+    let ended = Command::new("diff")
+        .args([
+            "-u",
+            "--label",
+            &format!("{} (kept)", plain(path)),
+            "--label",
+            &now_label,
+            "-",
+        ])
+        .arg(here)
+        .stdin(Stdio::from(old))
+        .status()
+        .map_err(|error| {
+            Problem::new(what(), format!("diff: {error}")).hint("install diffutils, or use `attic show`")
+        })?;
+    // 1 says that they differ; a reader of the output that has gone away is no error.
+    match ended.code() {
+        Some(0 | 1) | None => Ok(()),
+        Some(_) => Err(Problem::new(what(), "diff failed")),
+    }
+}
+
+/// What is at a place now.
+fn present(target: &Target) -> Result<Option<OwnedFd>, Problem> {
+    let what = || format!("cannot compare with {}", plain(&target.shown));
+    let found = match sys::open_child(&target.dir, &target.name) {
+        Err(error) if error.errno() == consts::ENOENT => return Ok(None),
+        other => other.map_err(|error| Problem::new(what(), place::cause(&error)))?,
+    };
+    let is_file = sys::stat(&found).is_ok_and(|stat| stat.is_file());
+    if !is_file {
+        return Err(
+            Problem::new(what(), "it is no regular file now").hint("`unclobber attic show` prints what was kept")
+        );
+    }
+    let file = sys::reopen(&found, consts::O_RDONLY);
+    file.map(Some)
+        .map_err(|error| Problem::new(what(), place::cause(&error)))
+}
+
+fn prune(args: &AtticPruneArgs) -> Result<(), Problem> {
+    let attic = Attic::open(args.workspace.as_deref())?;
+    let now = clock::now().sec;
+    let bound = args.older_than.map(seconds);
+    let old = |kept: &&Kept| bound.is_none_or(|bound| kept.at.is_some_and(|at| now - at > bound));
+    let (all, _) = attic.list()?;
+    let (mut count, mut bytes) = (0, 0_u64);
+    for kept in all.iter().filter(old) {
+        let dropped = attic.files()?.discard(&kept.id);
+        dropped.map_err(|error| tell(format!("cannot drop {}", kept.id), &error))?;
+        if let Some(file) = &kept.file {
+            count += 1;
+            bytes += file.size;
+        }
+    }
+    print(&format!("dropped {count} kept files, {}\n", size(bytes)))?;
+    attic.tidy();
+    Ok(())
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn list(dir: Option<&Path>, as_json: bool) -> Result<(), Problem> {
+    let attic = Attic::open(dir)?;
+    let (kept, unreadable) = attic.list()?;
+    if as_json {
+        let all = json!({
+            "v": VERSION,
+            "directory": attic.place.path.to_string_lossy(),
+            "kept": kept.iter().map(to_json).collect::<Vec<_>>(),
+            "unreadable_lines": unreadable,
+        });
+        let text = serde_json::to_string_pretty(&all).map_err(|error| Problem::new("attic", error))?;
+        return print(&format!("{text}\n"));
+    }
+    print(&describe(&kept, clock::now().sec, Style::of_output()))?;
+    if !unreadable.is_empty() {
+        let lines: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+        note(&format!(
+            "lines of the attic's journal that cannot be read: {}; what they spoke of is listed without a note",
+            lines.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+fn to_json(kept: &Kept) -> Value {
+    let noted = kept.note.as_ref();
+    let file = kept.file.as_ref();
+    json!({
+        "id": kept.id,
+        "at": kept.at,
+        "owner": noted.map(|noted| &noted.owner),
+        "operation": noted.map(|noted| &noted.operation),
+        "path": noted.map(|noted| &noted.path),
+        "noted": noted.is_some(),
+        "there": file.is_some(),
+        "readable": kept.readable,
+        "size": file.map(|file| file.size),
+        "mode": file.map(|file| format!("{:04o}", file.permissions())),
+        "uid": file.map(|file| file.uid),
+        "gid": file.map(|file| file.gid),
+    })
+}
+
+fn describe(all: &[Kept], now: i64, style: Style) -> String {
+    if all.is_empty() {
+        return "nothing is kept\n".to_owned();
+    }
+    let mut text = format!(
+        "{}\n",
+        style.paint("1", &format!("{:<28}  {:>8}  {:>9}  WHAT", "ID", "AGE", "SIZE"))
+    );
+    for kept in all {
+        let age = kept.at.map_or_else(|| "?".to_owned(), |at| age(now - at));
+        let bytes = kept
+            .file
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), |file| size(file.size));
+        let mut what = match &kept.note {
+            Some(noted) => format!(
+                "{} ({} by {})",
+                plain(&noted.path),
+                plain(&noted.operation),
+                plain(&noted.owner)
+            ),
+            None => "nothing was noted: the guard was killed meanwhile, and the content may be incomplete".to_owned(),
+        };
+        match &kept.file {
+            None => what.push_str("; its content has gone"),
+            Some(_) if !kept.readable => what.push_str("; not readable for you"),
+            Some(_) => {}
+        }
+        if writeln!(text, "{:<28}  {age:>8}  {bytes:>9}  {what}", kept.id).is_err() {
+            return text;
+        }
+    }
+    text
+}
+
+fn age(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{}s", seconds.max(0)),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_240 => format!("{bytes} B"),
+        10_240..10_485_760 => format!("{} KiB", bytes >> 10),
+        10_485_760..10_737_418_240 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+/// Text that can neither break a line nor steer a terminal.
+pub(super) fn plain(text: &str) -> String {
+    if text.chars().any(char::is_control) {
+        text.escape_debug().to_string()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// The names of a path that only goes down.
+fn plain_names(path: &str) -> Option<Vec<OsString>> {
+    Path::new(path)
+        .components()
+        .map(|part| match part {
+            Component::Normal(name) => Some(OsStr::to_owned(name)),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+        })
+        .collect()
+}
+
+fn cannot_read(dir: &Path, error: &StoreError) -> Problem {
+    tell(format!("cannot read the attic of {}", dir.display()), error)
+}
+
+fn tell(what: String, error: &StoreError) -> Problem {
+    let StoreError::Sys(error) = error else {
+        return Problem::new(what, error);
+    };
+    let problem = Problem::new(what, place::cause(error));
+    match error.errno() {
+        consts::EACCES | consts::EPERM => {
+            problem.hint("what is kept is for the user whose guard kept it, and each file for those who may read it")
+        }
+        consts::ENOENT => problem.hint("it may just have been dropped: `unclobber attic list` shows what is kept"),
+        consts::ENOTDIR => problem.hint("what was a directory of the path is none now: --to PATH restores elsewhere"),
+        _ => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_that_go_down_are_followed() {
+        assert_eq!(plain_names("a/b"), Some(vec!["a".into(), "b".into()]));
+        for path in ["/a", "../a", "a/../b", "./a"] {
+            assert_eq!(plain_names(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_listing_says_what_is_missing() {
+        let kept = Kept {
+            id: "00000001-00000000-00000000".to_owned(),
+            at: Some(1),
+            note: None,
+            file: None,
+            readable: false,
+        };
+        let text = describe(&[kept], 90_001, Style::of_output());
+        assert!(text.contains("25h") && text.contains("nothing was noted"), "{text}");
+        assert_eq!(describe(&[], 0, Style::of_output()), "nothing is kept\n");
+        assert_eq!(plain("a\nb\u{1b}"), "a\\nb\\u{1b}");
+    }
+}

@@ -1,0 +1,211 @@
+//! The plug: the guard of a backing tree as the control server needs it.
+//!
+//! It never judges; it only puts what `control` asks into the words of the layers below.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::audit::WatcherId;
+use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Serve, ServeFor, Serving, Settings, Sink};
+use crate::control::{Policy, options};
+use crate::front;
+use crate::fs::{Guard, GuardOptions, MountOptions};
+use crate::guard::{self, OwnerId};
+use crate::owner::{Attribution, Gone, OwnerBy, OwnerKind, process_of};
+use crate::store::AtticLimits;
+use crate::sys;
+
+/// Opens the guard of the directory `root`.
+pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Host>> {
+    let (_, max_fds) = sys::raise_nofile_limit()?;
+    let usual = AtticLimits::default();
+    let age = settings
+        .attic_age
+        .map(|age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+    let options = GuardOptions {
+        attic: AtticLimits {
+            age: age.unwrap_or(usual.age),
+            size: settings.attic_size.unwrap_or(usual.size),
+        },
+        id: settings.guard.clone(),
+        max_fds,
+        ..GuardOptions::default()
+    };
+    let guard = Guard::open(root, options).map_err(io::Error::other)?;
+    Ok(Arc::new(Plug { guard }))
+}
+
+struct Plug {
+    guard: Arc<Guard>,
+}
+
+/// A watch on the refusals of one owner.
+struct Watch {
+    guard: Arc<Guard>,
+    id: WatcherId,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.guard.events().unwatch(self.id);
+    }
+}
+
+fn gone(pid: u32) -> Failure {
+    Failure::new(
+        Code::Forbidden,
+        format!("process {pid} has gone, or who is above it cannot be told"),
+    )
+}
+
+impl Host for Plug {
+    fn owner_of(&self, pid: u32) -> io::Result<Option<OwnerId>> {
+        self.guard
+            .owners()
+            .owner_of_process(pid)
+            .map_err(|Gone| io::Error::from_raw_os_error(sys::consts::ESRCH))
+    }
+
+    fn enrol(&self, above: Option<OwnerId>, name: Option<&str>, process: Option<u32>) -> Result<OwnerId, Failure> {
+        let owners = self.guard.owners();
+        let owner = match name {
+            Some(name) => owners.join(above, name),
+            None => {
+                let base = process.map_or_else(|| "run".to_owned(), |pid| format!("run-{pid}"));
+                owners.join_fresh(above, &base)
+            }
+        };
+        let owner = owner.map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        if let Some(pid) = process {
+            let root = process_of(pid).map_err(|Gone| gone(pid))?;
+            owners.register(root, owner).map_err(|Gone| gone(pid))?;
+        }
+        Ok(owner)
+    }
+
+    fn dismiss(&self, process: u32) {
+        if let Ok(root) = process_of(process) {
+            self.guard.owners().unregister(root);
+        }
+    }
+
+    fn name_of(&self, owner: OwnerId) -> String {
+        self.guard.owners().name(owner).to_string()
+    }
+
+    fn serve(&self, mount: Serve, fuse: OwnedFd) -> io::Result<Box<dyn Serving>> {
+        let attribution = match mount.attribution {
+            ServeFor::Owner(owner) => Attribution::Fixed(owner),
+            ServeFor::By(rule) => Attribution::By(owner_by(rule)),
+        };
+        let options = MountOptions {
+            policy: policy(&mount.policy),
+            attribution,
+            label: mount.label,
+            multi_user: mount.multi_user,
+            read_only: mount.read_only,
+            only_ids: mount.only_ids,
+            pids_visible: mount.pids_visible,
+        };
+        Ok(Box::new(Served(front::serve(&self.guard, options, fuse)?)))
+    }
+
+    fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>) {
+        let events = self.guard.events();
+        let owners = self.guard.owners().list().into_iter().map(|owner| {
+            let counts = events.counts_of(owner.id);
+            OwnerStatus {
+                name: owner.name.to_string(),
+                named: owner.kind == OwnerKind::Named,
+                counts: [
+                    ("operations".to_owned(), counts.operations),
+                    ("observations".to_owned(), counts.observations),
+                    ("refusals".to_owned(), counts.refusals),
+                ]
+                .into(),
+            }
+        });
+        let status = self.guard.status();
+        let counts = vec![
+            ("operations".to_owned(), status.operations),
+            ("observations".to_owned(), status.observations),
+            ("refusals".to_owned(), status.refusals),
+            ("kept files".to_owned(), status.kept),
+            ("known files".to_owned(), status.nodes as u64),
+            ("file records".to_owned(), status.file_records as u64),
+            ("name records".to_owned(), status.name_records as u64),
+        ];
+        (owners.collect(), counts)
+    }
+
+    fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
+        let told = Box::new(move |report: &crate::audit::Report| sink(&report.line()));
+        let id = self.guard.events().watch(Some(owner), told);
+        Box::new(Watch {
+            guard: Arc::clone(&self.guard),
+            id,
+        })
+    }
+
+    /// Refusals are told before the refused request is answered.
+    fn flush(&self) {}
+
+    fn shutdown(&self) {
+        self.guard.shutdown();
+    }
+}
+
+struct Served(front::Serving);
+
+impl Serving for Served {
+    fn data_path(&self) -> DataPath {
+        if self.0.mount().is_passthrough() {
+            DataPath::Passthrough
+        } else {
+            DataPath::Daemon
+        }
+    }
+
+    fn wait(self: Box<Self>) -> io::Result<()> {
+        self.0.wait()
+    }
+}
+
+fn owner_by(rule: options::OwnerBy) -> OwnerBy {
+    match rule {
+        options::OwnerBy::Session => OwnerBy::Session,
+        options::OwnerBy::Process => OwnerBy::Process,
+        options::OwnerBy::User => OwnerBy::User,
+        options::OwnerBy::Cgroup => OwnerBy::Cgroup,
+    }
+}
+
+fn policy(asked: &Policy) -> guard::Policy {
+    guard::Policy {
+        mode: match asked.mode {
+            options::Mode::Enforce => guard::Mode::Enforce,
+            options::Mode::Observe => guard::Mode::Observe,
+        },
+        unseen: match asked.unseen {
+            options::Unseen::Refuse => guard::UnseenRule::Refuse,
+            options::Unseen::Allow => guard::UnseenRule::Allow,
+        },
+        remove: match asked.remove {
+            options::Remove::Baseline => guard::RemoveRule::Baseline,
+            options::Remove::Observed => guard::RemoveRule::Observed,
+        },
+        view: match asked.view {
+            options::View::Process => guard::ViewRule::Process,
+            options::View::Owner => guard::ViewRule::Owner,
+        },
+        create: match asked.create {
+            options::Create::Staged => guard::CreateRule::Staged,
+            options::Create::Direct => guard::CreateRule::Direct,
+        },
+        durability: match asked.durability {
+            options::Durability::Caller => guard::DurabilityRule::Caller,
+            options::Durability::Publish => guard::DurabilityRule::Publish,
+        },
+    }
+}

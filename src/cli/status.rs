@@ -1,0 +1,177 @@
+//! `unclobber status`: what the user's guards are doing.
+//!
+//! It never starts a guard, and never keeps one alive.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::args::StatusArgs;
+use super::guarding;
+use super::output::{Problem, Style, note, print};
+use super::place;
+use crate::control::{Client, ClientError, MountStatus, OwnerStatus, Status, Surroundings};
+
+/// The version of the JSON form.
+const VERSION: u32 = 1;
+
+/// Shows the guards.
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Problem> {
+    let mut guards = all();
+    if let Some(path) = &args.mountpoint {
+        let id = guard_at(path)?;
+        guards.retain(|guard| guard.guard == id);
+        if guards.is_empty() {
+            return Err(
+                Problem::new(format!("cannot show {}", path.display()), "no guard of yours serves it")
+                    .hint("`unclobber status` lists all of them"),
+            );
+        }
+    }
+    if args.json {
+        let all = json!({ "v": VERSION, "guards": guards });
+        let text = serde_json::to_string_pretty(&all).map_err(|error| Problem::new("status", error))?;
+        print(&format!("{text}\n"))?;
+    } else {
+        print(&describe_all(&guards, Style::of_output()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn guard_at(path: &Path) -> Result<String, Problem> {
+    let place = place::resolve(path)?;
+    match &place.guarded {
+        Some(guarded) => Ok(guarded.guard.clone()),
+        None => guarding::id_of(&place),
+    }
+}
+
+fn all() -> Vec<Status> {
+    let mut found: Vec<Status> = Vec::new();
+    for dir in Surroundings::real().existing() {
+        for id in dir.guards().unwrap_or_default() {
+            match Client::open(&dir, &id).map(|mut client| client.status()) {
+                Some(Ok(status)) => found.push(status),
+                Some(Err(error @ ClientError::Silent(_))) => note(&format!("guard {id}: {error}")),
+                other => log::debug!("guard {id} does not answer: {other:?}"),
+            }
+        }
+    }
+    found
+}
+
+fn describe_all(guards: &[Status], style: Style) -> String {
+    if guards.is_empty() {
+        return "nothing is guarded\n".to_owned();
+    }
+    guards
+        .iter()
+        .map(|guard| describe(guard, style))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn describe(guard: &Status, style: Style) -> String {
+    let mut text = format!(
+        "{}  guard {}, process {}, since {}, stays {} after its last mount\n",
+        style.paint("1", &guard.root),
+        guard.guard,
+        guard.pid,
+        time(guard.age),
+        time(guard.linger)
+    );
+    let mounts = guard.mounts.iter().map(describe_mount);
+    let owners = guard.owners.iter().map(describe_owner);
+    text.extend(section("mounts", mounts.collect()));
+    text.extend(section("owners", owners.collect()));
+    if !guard.counts.is_empty() {
+        text.extend(section(
+            "counts",
+            guard
+                .counts
+                .iter()
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect(),
+        ));
+    }
+    text
+}
+
+fn section(name: &str, lines: Vec<String>) -> Option<String> {
+    let mut text = format!("  {name}\n");
+    for line in &lines {
+        if writeln!(text, "    {line}").is_err() {
+            return None;
+        }
+    }
+    (!lines.is_empty()).then_some(text)
+}
+
+fn describe_mount(mount: &MountStatus) -> String {
+    let policy = &mount.policy;
+    let mode = format!("{:?}", policy.mode).to_lowercase();
+    let create = format!("{:?}", policy.create).to_lowercase();
+    let data = format!("{:?}", mount.data).to_lowercase();
+    let private = if mount.private { ", seen by one run only" } else { "" };
+    let read_only = if mount.read_only { ", read-only" } else { "" };
+    format!(
+        "{}  owner {}, {mode}, {create} creation, data by {data}{private}{read_only}",
+        mount.label, mount.owner
+    )
+}
+
+fn describe_owner(owner: &OwnerStatus) -> String {
+    let counts: Vec<String> = owner
+        .counts
+        .iter()
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    let named = if owner.named { "" } else { " (unnamed)" };
+    format!("{}{named}  {}", owner.name, counts.join(", "))
+        .trim_end()
+        .to_owned()
+}
+
+fn time(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        _ => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_is_described() {
+        let mount = MountStatus {
+            label: "/w".to_owned(),
+            owner: "A".to_owned(),
+            private: true,
+            ..MountStatus::default()
+        };
+        let owner = OwnerStatus {
+            name: "A".to_owned(),
+            named: true,
+            counts: [("refused".to_owned(), 2)].into(),
+        };
+        let guard = Status {
+            root: "/w".to_owned(),
+            linger: 600,
+            mounts: vec![mount],
+            owners: vec![owner],
+            ..Status::default()
+        };
+        let text = describe_all(&[guard], Style::of_output());
+        assert!(
+            text.contains("/w  owner A, enforce, staged creation, data by daemon, seen by one run only"),
+            "{text}"
+        );
+        assert!(text.contains("A  refused 2") && text.contains("stays 10m"), "{text}");
+        assert_eq!(describe_all(&[], Style::of_output()), "nothing is guarded\n");
+    }
+}

@@ -1,0 +1,157 @@
+//! The words of the help: examples of every command, and the topics of `unclobber help`.
+//!
+//! It never describes a flag: those are described where they stand, in `args`.
+
+pub(crate) const OVERVIEW_EXAMPLES: &str = "\
+Examples:
+  unclobber run -- bash                          a shell in a guarded view of the current directory
+  unclobber run -w ~/project --owner A -- make   one owner's command in a project
+  unclobber mount ~/project                      guard it for everybody until unmounted
+  unclobber doctor                               can this machine do it?
+
+`unclobber help exit-codes` lists exit codes, `unclobber help refusals` what a refusal means.";
+
+pub(crate) const RUN_EXAMPLES: &str = "\
+Examples:
+  unclobber run -- make test
+  unclobber run --workspace ~/project -- ./agent
+  unclobber run --owner A -- cat notes.txt     two commands of one owner:
+  unclobber run --owner A -- sh -c 'echo done > notes.txt'
+  unclobber run --mode observe -- make         refuse nothing, show what would have been refused
+
+DIR is mounted over itself where only CMD can see it, so no path changes.
+If DIR is on an unclobber mount already, CMD joins that mount as the owner
+NAME, and the mount's own rules hold. Refusals appear on standard error, one
+line each, and begin with `unclobber: `; `unclobber help refusals` says what to
+do. Processes that CMD leaves behind stay guarded until they end.
+
+Exit codes: CMD's own; 128 and the signal if a signal ended it; 125 if
+unclobber failed, 126 if CMD cannot be executed, 127 if it is not found; 2 for
+a wrong command line.";
+
+pub(crate) const MOUNT_EXAMPLES: &str = "\
+Examples:
+  unclobber mount ~/project                    over itself
+  unclobber mount ~/project /mnt/view          elsewhere
+  unclobber mount --owner-by process ~/project
+  unclobber mount -o allow_other,noexec ~/project /mnt/view
+  mount -t fuse.unclobber /srv/data /mnt/data -o mode=observe
+
+The last one, and fstab, need a link to unclobber by the name of
+mount.fuse.unclobber in /sbin.
+
+Programs that had DIR or a file in it open before it was mounted over itself,
+also a shell that stands in it, go on in the directory beneath: `cd` again.
+Refusals are written to the guard's log (`unclobber help refusals`); commands
+under `unclobber run -w DIR --owner NAME` show their own.
+
+Exit codes: 0 mounted, 1 failed, 2 for a wrong command line.";
+
+pub(crate) const UMOUNT_EXAMPLES: &str = "\
+Examples:
+  unclobber umount ~/project
+  unclobber umount --lazy ~/project            also when it is in use
+
+Exit codes: 0 unmounted, 1 failed (in use, or no mount of unclobber), 2 for a wrong command line.";
+
+pub(crate) const STATUS_EXAMPLES: &str = "\
+Examples:
+  unclobber status
+  unclobber status --json ~/project
+
+Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
+no guard; 2 for a wrong command line.";
+
+pub(crate) const ATTIC_EXAMPLES: &str = "\
+Examples:
+  unclobber attic list ~/project
+  unclobber attic show 006b0de4ab              print what was kept
+  unclobber attic diff 006b0de4ab              against what is there now
+  unclobber attic restore 006b0de4ab           back to where it was
+  unclobber attic restore 006b0de4ab --to /tmp/old.txt
+  unclobber attic prune --older-than 2d
+
+ID is what `list` shows, or the beginning of it. Nothing is ever replaced: where
+something is in the way, restore fails and names --to. The commands need no
+guard to run, and are refused on an unclobber mount: use them outside `run`.
+
+Exit codes: 0 done, 1 failed, 2 for a wrong command line.";
+
+pub(crate) const UNDO_EXAMPLES: &str = "\
+Examples:
+  unclobber undo                               the last removal or replacement
+  unclobber undo --owner A --last 3 ~/project
+
+Only what is free is restored; of what is not, it says how to compare and where
+else to put it. Works outside `unclobber run` only, like `unclobber attic`.
+
+Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
+
+pub(crate) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  unclobber doctor
+  unclobber doctor --json ~/project
+
+Exit codes: 0 if `run` can work here, 1 if not, 2 for a wrong command line.";
+
+/// The topics of `unclobber help`, besides the commands.
+pub(crate) const TOPICS: [(&str, &str); 3] = [("exit-codes", EXIT_CODES), ("options", OPTIONS), ("refusals", REFUSALS)];
+
+const EXIT_CODES: &str = "\
+Exit codes
+
+  every command
+    0    done
+    1    failed: standard error says what, why, and what to do
+    2    wrong command line
+
+  unclobber run
+    N    the command's own exit code
+    128+N  the command was ended by signal N
+    125  unclobber itself failed before or after the command
+    126  the command was found but cannot be executed
+    127  the command was not found
+
+  unclobber doctor
+    0    `run` can work here
+    1    it cannot; each failed line names its cure
+";
+
+const OPTIONS: &str = "\
+Mount options (-o), separated by commas; a comma inside a value is written \\,
+
+  fsname=NAME            what `mount` and `df` show as the source [DIR]
+  allow_other            other users may come in (implies default_permissions)
+  default_permissions    the kernel checks permissions
+  ro, rw                 read-only or not [rw]
+  suid, nosuid           whether set-user-ID bits have effect [nosuid]
+  dev, nodev             whether device nodes can be opened [nodev]
+  exec, noexec           whether files can be executed [as on DIR]
+  atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
+  owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, linger=,
+  attic-age=, attic-size=
+                         the same as the flags, for fstab
+
+Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
+accepted and have no effect here.
+";
+
+const REFUSALS: &str = "\
+Refusals
+
+A program that would destroy content its owner has not seen gets an error instead, and nothing has been damaged.
+Under `run` each refusal is also one line on standard error. On a plain mount it is only in the guard's log: ID.log in
+the run-time directory (`unclobber doctor` names it), with the guard's ID as `unclobber status` shows it.
+
+  FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
+                       the file is there and has not been read: read it, then retry
+  FS_STALE_VERSION     \"Stale file handle\"
+                       it has changed, or gone, since it was read: read it again, then retry
+  FS_NOT_FOUND         \"No such file or directory\"
+                       there is nothing to edit: create it instead
+  FS_NOT_REGULAR_FILE  \"Is a directory\" or \"File exists\"
+                       choose another name
+  FS_IO_ERROR          the directory's own error
+
+Reading by any process of the same owner counts. `unclobber run --mode observe` refuses nothing.
+";
