@@ -1,0 +1,445 @@
+//! The attic's commands: what comes back, what is never replaced, who gets at what, and what a killed guard leaves.
+
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Output;
+
+use common::session::{Done, Session};
+use common::tree::{Tree, require_fuse, say};
+use common::wait::{PATIENCE, wait_until};
+use serde_json::Value;
+
+const OLD: &str = "old\n";
+
+fn fine(done: &Done) {
+    assert!(done.ok(), "{done:?}");
+}
+
+/// A tree with one old file, and a shell of owner A with these flags.
+fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {
+    if !require_fuse(test) {
+        return None;
+    }
+    let tree = Tree::new();
+    tree.write("f", OLD);
+    let a = Session::guarded(&tree, "a", flags);
+    Some((tree, a))
+}
+
+fn run(tree: &Tree, words: &[&str]) -> Output {
+    let mut command = tree.unclobber();
+    command.args(words).current_dir(tree.root());
+    command.output().expect("the program starts")
+}
+
+fn works(tree: &Tree, words: &[&str]) -> String {
+    let done = run(tree, words);
+    assert!(done.status.success(), "{words:?}: {done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+fn fails(tree: &Tree, words: &[&str]) -> String {
+    let done = run(tree, words);
+    assert_eq!(done.status.code(), Some(1), "{words:?}: {done:?}");
+    String::from_utf8_lossy(&done.stderr).into_owned()
+}
+
+fn listed(tree: &Tree) -> Vec<Value> {
+    let all: Value = serde_json::from_str(&works(tree, &["attic", "list", "--json"])).expect("JSON");
+    assert_eq!(all["v"], 1);
+    all["kept"].as_array().expect("a list").clone()
+}
+
+fn text(entry: &Value, name: &str) -> String {
+    entry[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// The id of the one file that is kept.
+fn only(tree: &Tree) -> String {
+    let all = listed(tree);
+    assert_eq!(all.len(), 1, "{all:?}");
+    text(&all[0], "id")
+}
+
+fn home(tree: &Tree) -> PathBuf {
+    tree.at(".unclobber")
+}
+
+/// Ends the guard of the tree without a word.
+fn kill_guard(tree: &Tree) {
+    let found = fs::read_dir(tree.run_time().join("unclobber")).expect("the run-time directory");
+    let pids: Vec<i32> = found
+        .map_while(Result::ok)
+        .filter(|entry| entry.path().extension().is_some_and(|end| end == "pid"))
+        .filter_map(|entry| fs::read_to_string(entry.path()).ok()?.trim().parse().ok())
+        .collect();
+    assert_eq!(pids.len(), 1, "one guard: {pids:?}");
+    unclobber::sys::kill(pids[0], unclobber::sys::SIGKILL).expect("kill");
+    assert!(wait_until(PATIENCE, || !std::path::Path::new(&format!(
+        "/proc/{}",
+        pids[0]
+    ))
+    .exists()));
+}
+
+// semantics: A1 A5 A6
+#[test]
+fn an_unseen_removal_is_undone() {
+    let Some((tree, mut a)) = guarded("undo", &[]) else {
+        return;
+    };
+    tree.write("sub/g", "one\n");
+    fs::set_permissions(tree.at("f"), fs::Permissions::from_mode(0o4741)).expect("chmod");
+    let root = nix::unistd::geteuid().is_root();
+    if root {
+        std::os::unix::fs::chown(tree.at("f"), Some(1234), Some(4321)).expect("chown");
+        fs::set_permissions(tree.at("f"), fs::Permissions::from_mode(0o4741)).expect("chmod");
+    }
+    let marked = unclobber::sys::open_path(&tree.at("f"), unclobber::sys::consts::O_PATH)
+        .and_then(|f| unclobber::sys::set_xattr(&f, "user.colour".as_ref(), b"blue", 0));
+    let before = fs::metadata(tree.at("f")).expect("f");
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm f; rm -r sub"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 2), "{:?}", listed(&tree));
+    // The guard runs, and what comes back is seen through its mount.
+    assert_eq!(
+        works(&tree, &["undo", "--owner", "a", "--last", "2"]),
+        "restored sub/g\nrestored f\n"
+    );
+    let after = fs::metadata(tree.at("f")).expect("f");
+    assert_eq!(tree.read("f").as_deref(), Some(OLD));
+    assert_eq!(
+        (
+            after.ino(),
+            after.mode(),
+            after.uid(),
+            after.gid(),
+            after.mtime(),
+            after.mtime_nsec()
+        ),
+        (
+            before.ino(),
+            before.mode(),
+            before.uid(),
+            before.gid(),
+            before.mtime(),
+            before.mtime_nsec()
+        )
+    );
+    if marked.is_ok() {
+        let f = unclobber::sys::open_path(&tree.at("f"), unclobber::sys::consts::O_PATH).expect("f");
+        assert_eq!(
+            unclobber::sys::get_xattr(&f, "user.colour".as_ref(), 64).expect("colour"),
+            b"blue"
+        );
+    }
+    let seen = a.sh("cat sub/g f && echo mine >sub/g && cat sub/g");
+    assert_eq!((seen.code, seen.stdout.as_str()), (0, "one\nold\nmine\n"), "{seen:?}");
+    assert!(listed(&tree).is_empty());
+    assert!(fails(&tree, &["undo", "--owner", "a"]).contains("nothing to undo"));
+    drop(a);
+    assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic goes");
+}
+
+// semantics: A5
+#[test]
+fn what_is_in_the_way_is_not_replaced() {
+    let Some((tree, mut a)) = guarded("restore", &["--unseen", "allow"]) else {
+        return;
+    };
+    fine(&a.sh("echo new >g && mv g f"));
+    drop(a);
+    let id = only(&tree);
+    let told = fails(&tree, &["attic", "restore", &id]);
+    assert!(
+        told.contains("something is there") && told.contains("--to PATH"),
+        "{told}"
+    );
+    let told = fails(&tree, &["undo"]);
+    assert!(told.contains("something is there") && told.contains("1 of 1"), "{told}");
+    assert_eq!(tree.read("f").as_deref(), Some("new\n"));
+    assert_eq!(works(&tree, &["attic", "show", &id]), OLD);
+    let diff = works(&tree, &["attic", "diff", &id]);
+    assert!(diff.contains("-old\n+new\n") && diff.contains("+++ f\n"), "{diff}");
+    tree.write("taken", "theirs\n");
+    assert!(fails(&tree, &["attic", "restore", &id, "--to", "taken"]).contains("something is there"));
+    assert_eq!(tree.read("taken").as_deref(), Some("theirs\n"));
+    fs::create_dir(tree.at("d")).expect("mkdir");
+    // The beginning of an id is enough.
+    assert_eq!(
+        works(&tree, &["attic", "restore", &id[..20], "--to", "d/back"]),
+        "restored d/back\n"
+    );
+    assert_eq!(
+        (tree.read("d/back").as_deref(), tree.read("f").as_deref()),
+        (Some(OLD), Some("new\n"))
+    );
+    assert!(!home(&tree).exists(), "the empty attic goes when no guard runs");
+    assert!(fails(&tree, &["attic", "show", &id]).contains("nothing is kept"));
+    assert_eq!(works(&tree, &["attic", "list"]), "nothing is kept\n");
+}
+
+// semantics: A5
+#[test]
+fn a_copy_in_the_attic_and_a_copy_out_of_it_are_whole() {
+    let Some((tree, a)) = guarded("copies", &[]) else {
+        return;
+    };
+    drop(a);
+    fs::set_permissions(tree.at("f"), fs::Permissions::from_mode(0o640)).expect("chmod");
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let file = fs::File::options().write(true).open(tree.at("f")).expect("f");
+    file.set_modified(long_ago).expect("utimens");
+    let path_only = unclobber::sys::consts::O_PATH;
+    let marked = unclobber::sys::open_path(&tree.at("f"), path_only)
+        .and_then(|f| unclobber::sys::set_xattr(&f, "user.colour".as_ref(), b"blue", 0));
+    let mut a = Session::guarded(&tree, "a", &["--unseen", "allow"]);
+    // A truncation leaves no old file to move: what is kept is a copy.
+    fine(&a.sh("echo longer than it was >f"));
+    drop(a);
+    let id = only(&tree);
+    let elsewhere = tempfile::TempDir::new_in("/dev/shm").expect("a directory on another filesystem");
+    let to = elsewhere.path().join("f");
+    let done = works(&tree, &["attic", "restore", &id, "--to", &to.to_string_lossy()]);
+    assert!(done.contains("the attic still has it"), "{done}");
+    assert_eq!(fs::read_to_string(&to).expect("the copy"), OLD);
+    let found = fs::metadata(&to).expect("the copy");
+    assert_eq!((found.mode() & 0o7777, found.mtime()), (0o640, 1_000_000_000));
+    if marked.is_ok() {
+        // Not every filesystem holds attributes: the copy in the attic, on the tree's own, does.
+        let kept = home(&tree).join("attic").join(&id);
+        let colour = unclobber::sys::open_path(&kept, path_only)
+            .and_then(|f| unclobber::sys::get_xattr(&f, "user.colour".as_ref(), 64));
+        assert_eq!(colour.expect("the attribute of the copy"), b"blue");
+    }
+    assert_eq!(only(&tree), id);
+    assert!(fails(&tree, &["attic", "restore", &id, "--to", &to.to_string_lossy()]).contains("something is there"));
+}
+
+// semantics: A6
+#[test]
+fn on_a_mount_there_is_no_way_to_the_attic() {
+    let Some((tree, mut a)) = guarded("the attic from inside", &[]) else {
+        return;
+    };
+    fine(&a.sh("rm f"));
+    let program = common::tree::program();
+    for words in [
+        "attic list",
+        "attic list --json",
+        "undo --owner a",
+        "attic prune --all",
+        "attic show 00",
+    ] {
+        let done = a.sh(&format!("'{}' {words}", program.display()));
+        assert!(
+            done.code == 1 && done.stderr.contains("outside `unclobber run`"),
+            "{words}: {done:?}"
+        );
+    }
+    assert_eq!(listed(&tree).len(), 1);
+}
+
+// semantics: A6
+#[test]
+fn kept_files_are_for_those_who_may_read_them() {
+    let test = "another user's kept file";
+    if !require_fuse(test) {
+        return;
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return say(&format!("SKIPPED {test}: only root can be two users"));
+    }
+    let tree = Tree::new();
+    let (mine, theirs) = ("00000000aa-00000000-00000000", "00000000bb-00000000-00000000");
+    let attic = home(&tree).join("attic");
+    fs::create_dir_all(&attic).expect("an attic");
+    fs::write(home(&tree).join("format"), "unclobber store 1\n").expect("the mark");
+    for (id, owner) in [(mine, 1234), (theirs, 0)] {
+        fs::write(attic.join(id), id).expect("a kept file");
+        fs::set_permissions(attic.join(id), fs::Permissions::from_mode(0o600)).expect("chmod");
+        std::os::unix::fs::chown(attic.join(id), Some(owner), None).expect("chown");
+    }
+    for dir in [tree.root(), home(&tree), attic.clone()] {
+        std::os::unix::fs::chown(dir, Some(1234), None).expect("chown");
+    }
+    let as_user = |user: u32, words: &[&str]| {
+        let mut command = tree.unclobber();
+        command.args(words).current_dir(tree.root()).uid(user).gid(user);
+        command.output().expect("the program starts")
+    };
+    assert_eq!(as_user(1234, &["attic", "show", mine]).stdout, mine.as_bytes());
+    for words in [
+        vec!["attic", "show", theirs],
+        vec!["attic", "restore", theirs, "--to", "got"],
+    ] {
+        let done = as_user(1234, &words);
+        assert!(
+            done.status.code() == Some(1) && done.stdout.is_empty(),
+            "{words:?}: {done:?}"
+        );
+    }
+    assert!(!tree.at("got").exists() && attic.join(theirs).exists());
+    fs::set_permissions(home(&tree), fs::Permissions::from_mode(0o700)).expect("chmod");
+    let done = as_user(4321, &["attic", "list"]);
+    assert!(done.status.code() == Some(1) && done.stdout.is_empty(), "{done:?}");
+}
+
+// semantics: A7
+#[test]
+fn a_killed_guard_leaves_its_attic() {
+    let Some((tree, mut a)) = guarded("kill -9", &[]) else {
+        return;
+    };
+    fine(&a.sh("rm f"));
+    let id = only(&tree);
+    kill_guard(&tree);
+    drop(a);
+    assert_eq!(works(&tree, &["attic", "show", &id]), OLD);
+    // A new guard leaves it be, and so does its end.
+    fine(&Session::guarded(&tree, "b", &[]).sh("true"));
+    assert_eq!(works(&tree, &["undo"]), "restored f\n");
+    assert_eq!(tree.read("f").as_deref(), Some(OLD));
+}
+
+// semantics: A7
+#[test]
+fn what_is_half_there_is_listed_with_what_is_known() {
+    let tree = Tree::new();
+    let attic = home(&tree).join("attic");
+    fs::create_dir_all(&attic).expect("an attic");
+    fs::write(home(&tree).join("format"), "unclobber store 1\n").expect("the mark");
+    let (bare, lost, up) = (
+        "0000000001-00000000-00000000",
+        "0000000002-00000000-00000000",
+        "0000000003-00000000-00000000",
+    );
+    fs::write(attic.join(bare), "half").expect("a kept file");
+    fs::write(attic.join(up), "sly").expect("a kept file");
+    let note = |id: &str, path: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"owner\":\"a\",\"operation\":\"unlink\",\"path\":\"{path}\",\"at\":2,\"size\":4}}\n"
+        )
+    };
+    let journal = format!("no note at all\n{}{}{{\"id\":", note(lost, "gone"), note(up, "../up"));
+    fs::write(home(&tree).join("kept.jsonl"), journal).expect("the journal");
+    let all = listed(&tree);
+    let facts: Vec<_> = all
+        .iter()
+        .map(|entry| (text(entry, "id"), entry["noted"] == true, entry["there"] == true))
+        .collect();
+    assert_eq!(
+        facts,
+        [
+            (bare.to_owned(), false, true),
+            (lost.to_owned(), true, false),
+            (up.to_owned(), true, true)
+        ]
+    );
+    let shown = run(&tree, &["attic", "list"]);
+    let (out, err) = (
+        String::from_utf8_lossy(&shown.stdout),
+        String::from_utf8_lossy(&shown.stderr),
+    );
+    assert!(
+        out.contains("nothing was noted") && out.contains("its content has gone"),
+        "{out}"
+    );
+    assert!(err.contains("cannot be read: 1, 4"), "{err}");
+    assert!(fails(&tree, &["attic", "restore", bare]).contains("--to PATH"));
+    assert!(fails(&tree, &["attic", "show", lost]).contains("its content has gone"));
+    assert!(fails(&tree, &["attic", "restore", up]).contains("../up"));
+    assert!(fails(&tree, &["attic", "show", "00000000"]).contains("several ids"));
+    assert!(fails(&tree, &["attic", "show", "ff"]).contains("no kept file"));
+    works(&tree, &["attic", "restore", bare, "--to", "whole"]);
+    assert_eq!(tree.read("whole").as_deref(), Some("half"));
+}
+
+// semantics: A4 A8
+#[test]
+fn pruning_drops_what_is_old_or_all() {
+    let Some((tree, mut a)) = guarded("prune", &[]) else {
+        return;
+    };
+    tree.write("g", "other\n");
+    tree.write("h", "third\n");
+    drop(a);
+    a = Session::guarded(&tree, "a", &["--unseen", "allow"]);
+    fine(&a.sh("rm f && rm g"));
+    assert_eq!(listed(&tree).len(), 2);
+    make_old(&tree, "f");
+    assert_eq!(
+        works(&tree, &["attic", "prune", "--older-than", "1d"]),
+        "dropped 1 kept files, 4 B\n"
+    );
+    let left = listed(&tree);
+    assert_eq!((left.len(), text(&left[0], "path")), (1, "g".to_owned()), "{left:?}");
+    assert_eq!(
+        works(&tree, &["attic", "prune", "--all"]),
+        "dropped 1 kept files, 6 B\n"
+    );
+    assert!(listed(&tree).is_empty());
+    assert_eq!(run(&tree, &["attic", "prune"]).status.code(), Some(2));
+    // Somebody takes the empty attic away under a running guard: what is displaced next is kept all the same.
+    fs::remove_dir_all(home(&tree)).expect("the empty attic");
+    fine(&a.sh("echo new >h"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    assert_eq!(works(&tree, &["attic", "show", &only(&tree)]), "third\n");
+    works(&tree, &["attic", "prune", "--all"]);
+    drop(a);
+    assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic goes");
+}
+
+// semantics: A4 A8
+#[test]
+fn the_bounds_are_those_the_guard_was_started_with() {
+    let Some((tree, mut a)) = guarded("bounds", &[]) else {
+        return;
+    };
+    tree.write("g", "other\n");
+    tree.write("h", "third\n");
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm f; rm g"));
+    drop(a);
+    make_old(&tree, "f");
+    let names = || {
+        listed(&tree)
+            .iter()
+            .map(|entry| text(entry, "path"))
+            .collect::<Vec<_>>()
+    };
+    a = Session::guarded(&tree, "a", &["--attic-age", "1h"]);
+    assert!(wait_until(PATIENCE, || names() == ["g"]), "{:?}", names());
+    let mut b = Session::guarded(&tree, "b", &["--attic-size", "0"]);
+    assert!(
+        wait_until(PATIENCE, || b.said().iter().any(|line| line.contains("--attic-size"))),
+        "{:?}",
+        b.said()
+    );
+    drop((a, b));
+    a = Session::guarded(&tree, "a", &["--attic-size", "0"]);
+    assert!(wait_until(PATIENCE, || names().is_empty()), "{:?}", names());
+    drop(a);
+}
+
+/// Gives the kept file of this path an id of long ago.
+fn make_old(tree: &Tree, path: &str) {
+    let journal = home(tree).join("kept.jsonl");
+    let notes = fs::read_to_string(&journal).expect("the journal");
+    let all = listed(tree);
+    let id = all
+        .iter()
+        .find(|entry| entry["path"] == path)
+        .map(|entry| text(entry, "id"));
+    let id = id.expect("it is kept");
+    let old = format!("{:010x}{}", 1_000_000, &id[10..]);
+    fs::write(&journal, notes.replace(&id, &old)).expect("the journal");
+    fs::rename(home(tree).join("attic").join(&id), home(tree).join("attic").join(&old)).expect("the kept file");
+}

@@ -1,0 +1,358 @@
+//! The program's own life: exit codes, start directories, one guard for a directory, its end, and its death.
+//!
+//! Every test has a run-time directory of its own, so no guard of another is met; what is left is ended by its number.
+
+#![expect(clippy::print_stdout, reason = "a skip is said aloud")]
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_unclobber");
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Place {
+    _all: TempDir,
+    dir: PathBuf,
+    runtime: PathBuf,
+}
+
+impl Place {
+    /// `None`, said aloud, where nothing can be mounted.
+    fn new() -> Option<Self> {
+        let open = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        if let Err(error) = open {
+            assert!(
+                std::env::var_os("UNCLOBBER_REQUIRE_FUSE").is_none(),
+                "/dev/fuse: {error}"
+            );
+            println!("SKIPPED: /dev/fuse: {error}");
+            return None;
+        }
+        let all = TempDir::new_in("/var/tmp").expect("a temporary directory");
+        let root = all.path().canonicalize().expect("its path");
+        let (dir, runtime) = (root.join("work"), root.join("run"));
+        fs::create_dir_all(dir.join("sub/below")).expect("the tree");
+        fs::write(dir.join("f"), "one\n").expect("a file");
+        fs::create_dir(&runtime).expect("the run-time directory");
+        Some(Self {
+            _all: all,
+            dir,
+            runtime,
+        })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(words)
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            .env_remove("RUST_LOG");
+        command.current_dir(&self.dir).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("the program starts")
+    }
+
+    fn files(&self, ending: &str) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.runtime.join("unclobber")) else {
+            return Vec::new();
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths
+            .filter(|path| path.extension().is_some_and(|found| found == ending))
+            .collect()
+    }
+
+    fn guards(&self) -> Vec<i32> {
+        let texts = self
+            .files("pid")
+            .into_iter()
+            .filter_map(|path| fs::read_to_string(path).ok());
+        texts.filter_map(|text| text.trim().parse().ok()).collect()
+    }
+
+    fn kill_guard(&self, signal: i32) {
+        let guards = self.guards();
+        assert_eq!(guards.len(), 1, "one guard: {guards:?}");
+        unclobber::sys::kill(guards[0], signal).expect("kill");
+        until("the guard is gone", || {
+            !Path::new(&format!("/proc/{}", guards[0])).exists()
+        });
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        mounts
+            .lines()
+            .any(|line| line.contains(" - fuse.unclobber ") && line.contains(&format!(" {} ", self.dir.display())))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        while self.is_mounted() && unclobber::sys::umount(&self.dir, true).is_ok() {}
+        for guard in self.guards() {
+            // A number that was left by a killed guard may be anybody's by now.
+            let name = fs::read_to_string(format!("/proc/{guard}/comm")).unwrap_or_default();
+            if name.trim() == "unclobber" {
+                drop(unclobber::sys::kill(guard, unclobber::sys::SIGTERM));
+                until("the guard ends", || !Path::new(&format!("/proc/{guard}")).exists());
+            }
+        }
+    }
+}
+
+/// Polls until `condition` holds; a test fails rather than waits for ever.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| unreachable!("{output:?}"))
+}
+
+#[test]
+fn exit_codes_are_the_commands_or_say_what_failed() {
+    let Some(place) = Place::new() else { return };
+    let sh = |script: &str| code(&place.run(&["run", "--", "sh", "-c", script]));
+    assert_eq!(
+        (sh("exit 0"), sh("exit 7"), sh("kill -9 $$"), sh("kill $$")),
+        (0, 7, 137, 143)
+    );
+    assert_eq!(code(&place.run(&["run", "--", "no-such-command"])), 127);
+    assert_eq!(code(&place.run(&["run", "--", "./f"])), 126);
+    assert_eq!(code(&place.run(&["run", "--bogus", "--", "true"])), 2);
+    for words in [
+        ["run", "-w", "/absent", "true"],
+        ["run", "-w", "/", "true"],
+        ["run", "-w", "f", "true"],
+    ] {
+        let output = place.run(&words);
+        let told = text(&output.stderr);
+        assert_eq!(code(&output), 125, "{told}");
+        assert!(told.starts_with("unclobber: ") && told.contains("\nhint: "), "{told}");
+    }
+}
+
+#[test]
+fn the_command_starts_where_it_was_started_if_that_is_inside() {
+    let Some(place) = Place::new() else { return };
+    let inside = |from: &Path| {
+        let workspace = place.dir.display().to_string();
+        let output = place
+            .command(&["run", "-w", &workspace, "--", "pwd"])
+            .current_dir(from)
+            .output();
+        text(&output.expect("the program starts").stdout).trim().to_owned()
+    };
+    let sub = place.dir.join("sub/below");
+    assert_eq!(inside(&sub), sub.display().to_string());
+    assert_eq!(inside(Path::new("/")), place.dir.display().to_string());
+}
+
+#[test]
+fn the_mount_is_seen_by_the_command_alone_and_goes_with_it() {
+    let Some(place) = Place::new() else { return };
+    let output = place.run(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "grep -c \"fuse.unclobber $PWD \" /proc/self/mountinfo",
+    ]);
+    assert_eq!(text(&output.stdout), "1\n");
+    assert!(!place.is_mounted());
+    until("the guard ends", || {
+        place.files("sock").is_empty() && place.files("lock").is_empty()
+    });
+}
+
+#[test]
+fn many_at_once_have_one_guard() {
+    let Some(place) = Place::new() else { return };
+    let script = "read word; grep -c \"fuse.unclobber $PWD \" /proc/self/mountinfo";
+    let start = |_| {
+        let mut command = place.command(&["run", "--", "sh", "-c", script]);
+        // A test that fails closes the pipe, and the command ends.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
+    };
+    let children: Vec<_> = (0..8).map(start).collect();
+    let mounts = || {
+        text(&place.run(&["status"]).stdout)
+            .matches("seen by one run only")
+            .count()
+    };
+    until("all are mounted", || mounts() == 8);
+    assert_eq!((place.guards().len(), place.files("sock").len()), (1, 1));
+    for mut child in children {
+        let word = child.stdin.take().expect("a pipe").write_all(b"go\n");
+        word.expect("the command listens");
+        let output = child.wait_with_output().expect("the command ends");
+        assert_eq!((code(&output), text(&output.stdout).as_str()), (0, "1\n"));
+    }
+}
+
+#[test]
+fn a_named_owner_goes_on_where_it_was() {
+    let Some(place) = Place::new() else { return };
+    let as_a = |script: &str| place.run(&["run", "--owner", "A", "--", "sh", "-c", script]);
+    let refused = as_a("echo two > f");
+    assert_ne!(code(&refused), 0);
+    let told = text(&refused.stderr);
+    let is_refusal = |line: &str| line.starts_with("unclobber: ") && line.contains("FS_NOT_OBSERVED");
+    assert!(told.lines().any(is_refusal), "{told}");
+    assert_eq!(code(&as_a("cat f")), 0);
+    let guard = place.guards();
+    assert_eq!(code(&as_a("echo two > f")), 0);
+    assert_eq!(place.guards(), guard);
+    place.kill_guard(unclobber::sys::SIGTERM);
+    assert!(place.files("sock").is_empty());
+}
+
+#[test]
+fn a_run_inside_joins_below_and_cannot_mount() {
+    let Some(place) = Place::new() else { return };
+    let script = format!("{PROGRAM} run --owner B -- true && {PROGRAM} status && {PROGRAM} mount .");
+    let output = place.run(&["run", "--owner", "A", "--linger", "0", "--", "sh", "-c", &script]);
+    assert!(text(&output.stdout).contains("A/B"), "{output:?}");
+    assert_eq!(code(&output), 1);
+    assert!(
+        text(&output.stderr).contains("already on the unclobber mount"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_signal_to_run_reaches_the_command() {
+    let Some(place) = Place::new() else { return };
+    let script = "trap 'exit 9' TERM; echo > ready; i=0; while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done";
+    let mut child = place
+        .command(&["run", "--", "sh", "-c", script])
+        .spawn()
+        .expect("the program starts");
+    until("the command runs", || place.dir.join("ready").exists());
+    unclobber::sys::kill(i32::try_from(child.id()).expect("a number"), unclobber::sys::SIGTERM).expect("kill");
+    assert_eq!(child.wait().expect("the command ends").code(), Some(9));
+}
+
+#[test]
+fn a_mount_is_made_refused_twice_found_busy_and_taken_away() {
+    let Some(place) = Place::new() else { return };
+    let dir = place.dir.display().to_string();
+    assert_eq!(code(&place.run(&["mount", &dir])), 0);
+    assert!(place.is_mounted());
+    let twice = place.run(&["mount", &dir]);
+    assert_eq!(code(&twice), 1);
+    assert!(
+        text(&twice.stderr).contains("already on the unclobber mount"),
+        "{twice:?}"
+    );
+    let mut user = Command::new("sleep")
+        .arg("1000")
+        .current_dir(&place.dir)
+        .spawn()
+        .expect("sleep");
+    let busy = Command::new(PROGRAM)
+        .args(["umount", &dir])
+        .env("XDG_RUNTIME_DIR", &place.runtime)
+        .current_dir("/")
+        .output();
+    let busy = busy.expect("the program starts");
+    user.kill().expect("kill");
+    user.wait().expect("the end of sleep");
+    assert!(
+        text(&busy.stderr).contains(&format!("process {}", user.id())),
+        "{busy:?}"
+    );
+    let mut command = place.command(&["umount", &dir]);
+    assert_eq!(code(&command.current_dir("/").output().expect("the program starts")), 0);
+    assert!(!place.is_mounted());
+    let status = text(&place.run(&["status"]).stdout);
+    assert!(!status.contains(&dir), "{status}");
+    assert_eq!(code(&place.run(&["umount", &dir])), 1);
+}
+
+#[test]
+fn a_dead_mount_is_cleared_by_the_next_command() {
+    let Some(place) = Place::new() else { return };
+    let dir = place.dir.display().to_string();
+    let outside = |words: &[&str]| {
+        place
+            .command(words)
+            .current_dir("/")
+            .output()
+            .expect("the program starts")
+    };
+    assert_eq!(code(&outside(&["mount", &dir])), 0);
+    place.kill_guard(unclobber::sys::SIGKILL);
+    assert!(fs::metadata(place.dir.join("f")).is_err());
+    let output = outside(&["run", "-w", &dir, "--", "cat", &format!("{dir}/f")]);
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (0, "one\n"));
+    assert!(!place.is_mounted());
+    assert_eq!(code(&outside(&["mount", &dir])), 0);
+    place.kill_guard(unclobber::sys::SIGKILL);
+    assert_eq!(code(&outside(&["mount", &dir])), 0);
+    assert_eq!(
+        fs::read_to_string(place.dir.join("f")).expect("readable again"),
+        "one\n"
+    );
+}
+
+#[test]
+fn the_mount_helper_and_its_options() {
+    let Some(place) = Place::new() else { return };
+    if unclobber::sys::geteuid() != 0 {
+        println!("SKIPPED: mount(8) calls its helpers as root");
+        return;
+    }
+    let helper = place.runtime.join("mount.fuse.unclobber");
+    symlink(PROGRAM, &helper).expect("a link");
+    let point = place.runtime.join("point");
+    fs::create_dir(&point).expect("the mount point");
+    let mount = |options: &str| {
+        let mut command = Command::new(&helper);
+        command
+            .arg(&place.dir)
+            .arg(&point)
+            .args(["-n", "-o", options])
+            .env("XDG_RUNTIME_DIR", &place.runtime);
+        command.output().expect("the helper starts")
+    };
+    let wrong = mount("rw,cheese");
+    assert_eq!(code(&wrong), 2);
+    assert!(text(&wrong.stderr).contains("cheese"), "{wrong:?}");
+    assert_eq!(code(&mount("rw,noexec,fsname=a\\,b,mode=observe,nofail")), 0);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let line = mounts
+        .lines()
+        .find(|line| line.contains(&format!(" {} ", point.display())))
+        .expect("the mount");
+    assert!(
+        line.contains("noexec") && line.contains("fuse.unclobber a,b "),
+        "{line}"
+    );
+    assert!(text(&place.run(&["status"]).stdout).contains("observe"));
+    assert_eq!(code(&place.run(&["umount", &point.display().to_string()])), 0);
+}

@@ -1,0 +1,101 @@
+//! One list of POSIX cases, run on a plain directory and on a mount: what each of them sees must be the same.
+//!
+//! A case takes a directory that is its own and gives back a transcript: what was called and what came of it, without inode
+//! numbers, device numbers and times that nobody set. Not in the list, because the kernel's FUSE or fuser cannot do them:
+//! O_TMPFILE (EOPNOTSUPP), FALLOC_FL_COLLAPSE_RANGE and FALLOC_FL_INSERT_RANGE, FICLONE.
+
+mod cases_data;
+mod cases_files;
+mod cases_names;
+mod cases_programs;
+#[path = "../common/mod.rs"]
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
+mod common;
+mod transcript;
+
+use std::fs;
+use std::path::Path;
+
+use common::mount::Mount;
+use common::tree::{Tree, require_fuse, say, tool_is_there};
+
+/// One case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [&'static str],
+    /// Whether it takes the rights of the superuser.
+    pub(crate) root: bool,
+    pub(crate) run: fn(&Path) -> String,
+}
+
+fn compare(test: &str, cases: &[Case]) {
+    let tree = Tree::new();
+    let plain = tree.scratch();
+    let natively: Vec<(&Case, String)> = runnable(cases).map(|case| (case, run(case, &plain))).collect();
+    assert!(!natively.is_empty(), "{test}: nothing can be run here");
+    if !require_fuse(test) {
+        return;
+    }
+    let mount = Mount::new(&tree, &["--owner", "test"]);
+    let mut wrong = Vec::new();
+    for (case, expected) in &natively {
+        let found = run(case, &mount.path());
+        if found != *expected {
+            wrong.push(format!("{}:\n{}", case.name, transcript::difference(expected, &found)));
+        }
+    }
+    drop(mount);
+    assert!(
+        wrong.is_empty(),
+        "{test}: the mount differs in {} cases\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn runnable(cases: &[Case]) -> impl Iterator<Item = &Case> {
+    cases.iter().filter(|case| {
+        let missing = case.needs.iter().find(|tool| !tool_is_there(tool));
+        if let Some(tool) = missing {
+            say(&format!("SKIPPED posix case {}: {tool} is not installed", case.name));
+        }
+        let allowed = !case.root || nix::unistd::geteuid().is_root();
+        if !allowed {
+            say(&format!("SKIPPED posix case {}: it takes root", case.name));
+        }
+        missing.is_none() && allowed
+    })
+}
+
+fn run(case: &Case, below: &Path) -> String {
+    let directory = below.join(case.name.replace(' ', "-"));
+    fs::create_dir(&directory).expect("the case's directory");
+    let transcript = (case.run)(&directory);
+    assert!(
+        transcript.lines().count() > 1,
+        "{}: an empty transcript shows nothing: {transcript}",
+        case.name
+    );
+    transcript
+}
+
+#[test]
+fn names_and_directories() {
+    compare("names and directories", cases_names::CASES);
+}
+
+#[test]
+fn files_and_their_attributes() {
+    compare("files and their attributes", cases_files::CASES);
+}
+
+#[test]
+fn data() {
+    compare("data", cases_data::CASES);
+}
+
+#[test]
+fn programs_and_users() {
+    compare("programs and users", cases_programs::CASES);
+}

@@ -1,0 +1,336 @@
+//! Races, forced at fault points: an outsider acts between judgement and change, and nobody's work is destroyed.
+
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use nix::errno::Errno;
+use nix::sys::stat::Mode;
+use support::Tree;
+use unclobber::faults::{self, Armed, point};
+use unclobber::guard::{CreateRule, Policy};
+
+/// Fault points belong to the process: one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Runs `action` the first time the point is reached.
+fn once(point: &'static str, action: impl Fn() + Send + Sync + 'static) -> Armed {
+    let done = AtomicBool::new(false);
+    faults::arm(point, move || {
+        if !done.swap(true, Ordering::SeqCst) {
+            action();
+        }
+    })
+}
+
+fn errno(result: std::io::Result<()>) -> Option<Errno> {
+    result.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw)
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    let mut text = String::new();
+    File::open(path).unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Everything in the attic, as texts.
+fn kept(tree: &Tree) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(tree.backing.join(".unclobber/attic")) else {
+        return Vec::new();
+    };
+    entries.map(|entry| text(entry.unwrap().path())).collect()
+}
+
+fn create_and_sync(path: &Path, content: &str) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(content.as_bytes())?;
+    file.sync_all()
+}
+
+// semantics: S1 S3 S5
+#[test]
+fn a_publication_lost_to_an_outsider_leaves_the_winner_and_keeps_the_loser() {
+    let _alone = alone();
+    let mut tree = Tree::new(|_| ());
+    let a = tree.owner("a");
+    let name = tree.backing.join("f");
+    let _armed = once(point::PUBLISH_BEFORE_LINK, move || {
+        fs::write(&name, "outsider").unwrap()
+    });
+    assert_eq!(errno(create_and_sync(&a.join("f"), "mine")), Some(Errno::EEXIST));
+    assert_eq!(text(tree.backing.join("f")), "outsider");
+    assert_eq!(text(a.join("f")), "outsider");
+    assert_eq!(kept(&tree), ["mine"]);
+    let refusals = tree.refusals();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    assert!(refusals[0].contains("FS_NOT_OBSERVED"), "{refusals:?}");
+    assert!(refusals[0].ends_with("read the file, then retry"), "{refusals:?}");
+    // The step: reading it (done above), then the retry.
+    fs::write(a.join("f"), "mine").unwrap();
+    assert_eq!(text(tree.backing.join("f")), "mine");
+}
+
+#[test]
+fn a_winner_that_is_no_file_is_never_to_be_read_first() {
+    let _alone = alone();
+    type Win = fn(&Path);
+    let winners: [(&str, Win, Errno); 3] = [
+        ("directory", |path| fs::create_dir(path).unwrap(), Errno::EISDIR),
+        (
+            "fifo",
+            |path| nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap(),
+            Errno::EEXIST,
+        ),
+        (
+            "dangling symlink",
+            |path| symlink("nowhere", path).unwrap(),
+            Errno::EEXIST,
+        ),
+    ];
+    for (what, win, expected) in winners {
+        for at in [point::PUBLISH_BEFORE_LINK, point::CREATE_BEFORE_CLAIM] {
+            let mut tree = Tree::new(|_| ());
+            let create = if at == point::CREATE_BEFORE_CLAIM {
+                CreateRule::Direct
+            } else {
+                CreateRule::Staged
+            };
+            let policy = Policy {
+                create,
+                ..Policy::default()
+            };
+            let a = tree.owner_with("a", policy);
+            let name = tree.backing.join("f");
+            let _armed = once(at, move || win(&name));
+            assert_eq!(
+                errno(create_and_sync(&a.join("f"), "mine")),
+                Some(expected),
+                "{what} at {at}"
+            );
+            let refusals = tree.refusals();
+            assert_eq!(refusals.len(), 1, "{what} at {at}: {refusals:?}");
+            assert!(refusals[0].contains("FS_NOT_REGULAR_FILE"), "{refusals:?}");
+            assert!(!refusals[0].contains("read the file"), "{refusals:?}");
+            assert!(
+                fs::symlink_metadata(tree.backing.join("f")).unwrap().file_type()
+                    != fs::metadata(file!()).unwrap().file_type()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_name_claimed_by_an_outsider_is_left_to_it() {
+    let _alone = alone();
+    let mut tree = Tree::new(|_| ());
+    let a = tree.owner("a");
+    let name = tree.backing.join("f");
+    let armed = once(point::CREATE_BEFORE_CLAIM, move || {
+        fs::write(&name, "outsider").unwrap()
+    });
+    let made = OpenOptions::new().write(true).create_new(true).open(a.join("f"));
+    assert_eq!(errno(made.map(drop)), Some(Errno::EEXIST));
+    assert_eq!(text(tree.backing.join("f")), "outsider");
+    drop(armed);
+    let policy = Policy {
+        create: CreateRule::Direct,
+        ..Policy::default()
+    };
+    let b = tree.owner_with("b", policy);
+    let name = tree.backing.join("g");
+    let _armed = once(point::CREATE_BEFORE_CLAIM, move || {
+        fs::write(&name, "outsider").unwrap()
+    });
+    assert_eq!(errno(fs::write(b.join("g"), "mine")), Some(Errno::EEXIST));
+    assert_eq!(text(tree.backing.join("g")), "outsider");
+}
+
+fn in_place(path: &Path) {
+    let mut file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all(b"OUT").unwrap();
+}
+
+fn by_rename(path: &Path) {
+    let other = path.with_extension("outsider");
+    fs::write(&other, "OUT").unwrap();
+    fs::rename(other, path).unwrap();
+}
+
+type Change = fn(&Path);
+const CHANGES: [(&str, Change); 2] = [("in place", in_place), ("by rename", by_rename)];
+
+#[test]
+fn a_truncating_replace_never_destroys_what_an_outsider_slips_in() {
+    let _alone = alone();
+    for (how, change) in CHANGES {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+        let a = tree.owner("a");
+        assert_eq!(text(a.join("f")), "one");
+        let name = tree.backing.join("f");
+        let _armed = once(point::REPLACE_BEFORE_TRUNCATE, move || change(&name));
+        let replaced = fs::write(a.join("f"), "mine");
+        assert_eq!(errno(replaced), Some(Errno::ESTALE), "{how}");
+        assert_eq!(text(tree.backing.join("f")), "OUT", "{how}");
+        let refusals = tree.refusals();
+        assert_eq!(refusals.len(), 1, "{how}: {refusals:?}");
+        assert!(refusals[0].ends_with("read the file again, then retry"), "{refusals:?}");
+        assert_eq!(text(a.join("f")), "OUT");
+        fs::write(a.join("f"), "mine").unwrap();
+        assert_eq!(text(tree.backing.join("f")), "mine");
+    }
+}
+
+#[test]
+fn a_rename_over_never_destroys_what_an_outsider_slips_in() {
+    let _alone = alone();
+    for (how, change) in CHANGES {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+        let a = tree.owner("a");
+        assert_eq!(text(a.join("f")), "one");
+        fs::write(a.join("t"), "mine").unwrap();
+        let name = tree.backing.join("f");
+        let _armed = once(point::RENAME_BEFORE_EXCHANGE, move || change(&name));
+        assert_eq!(
+            errno(fs::rename(a.join("t"), a.join("f"))),
+            Some(Errno::ESTALE),
+            "{how}"
+        );
+        assert_eq!(text(tree.backing.join("f")), "OUT", "{how}");
+        assert_eq!(text(tree.backing.join("t")), "mine", "{how}");
+        assert_eq!(tree.refusals().len(), 1, "{how}: {:?}", tree.refusals());
+        assert_eq!(text(a.join("f")), "OUT");
+        fs::rename(a.join("t"), a.join("f")).unwrap();
+        assert_eq!(text(tree.backing.join("f")), "mine");
+        assert!(!tree.backing.join("t").exists());
+    }
+}
+
+#[test]
+fn a_rename_overtaken_within_the_exchange_loses_nothing() {
+    let _alone = alone();
+    for (how, change) in CHANGES {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+        let a = tree.owner("a");
+        assert_eq!(text(a.join("f")), "one");
+        fs::write(a.join("t"), "mine").unwrap();
+        let name = tree.backing.join("f");
+        let _armed = once(point::RENAME_AFTER_EXCHANGE, move || change(&name));
+        fs::rename(a.join("t"), a.join("f")).unwrap();
+        // The outsider came after the rename: its version stands, and what the rename displaced is kept.
+        assert!(text(tree.backing.join("f")).starts_with("OUT"), "{how}");
+        assert_eq!(kept(&tree), ["one"], "{how}");
+    }
+}
+
+// semantics: S8
+#[test]
+fn a_rename_stays_a_success_when_nothing_can_be_kept() {
+    let _alone = alone();
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+    let a = tree.owner("a");
+    assert_eq!(text(a.join("f")), "one");
+    fs::write(a.join("t"), "mine").unwrap();
+    let home = tree.backing.join(".unclobber");
+    let _armed = once(point::RENAME_AFTER_EXCHANGE, move || {
+        if home.exists() {
+            fs::remove_dir_all(&home).unwrap();
+        }
+        fs::create_dir(&home).unwrap();
+        fs::write(home.join("attic"), "no directory").unwrap();
+    });
+    fs::rename(a.join("t"), a.join("f")).unwrap();
+    assert_eq!(text(tree.backing.join("f")), "mine");
+    assert!(!tree.backing.join("t").exists());
+}
+
+#[test]
+fn a_target_that_appears_is_not_renamed_over() {
+    let _alone = alone();
+    let mut tree = Tree::new(|_| ());
+    let a = tree.owner("a");
+    fs::write(a.join("t"), "mine").unwrap();
+    let name = tree.backing.join("f");
+    let _armed = once(point::RENAME_BEFORE_EXCHANGE, move || {
+        fs::write(&name, "outsider").unwrap()
+    });
+    assert_eq!(errno(fs::rename(a.join("t"), a.join("f"))), Some(Errno::EEXIST));
+    assert_eq!(text(tree.backing.join("f")), "outsider");
+    assert_eq!(text(tree.backing.join("t")), "mine");
+}
+
+#[test]
+fn a_removal_never_destroys_what_an_outsider_slips_in() {
+    let _alone = alone();
+    for (how, change) in CHANGES {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+        let a = tree.owner("a");
+        assert_eq!(text(a.join("f")), "one");
+        let name = tree.backing.join("f");
+        let _armed = once(point::UNLINK_BEFORE_REMOVE, move || change(&name));
+        assert_eq!(errno(fs::remove_file(a.join("f"))), Some(Errno::ESTALE), "{how}");
+        assert_eq!(text(tree.backing.join("f")), "OUT", "{how}");
+        assert_eq!(text(a.join("f")), "OUT");
+        fs::remove_file(a.join("f")).unwrap();
+        assert!(!tree.backing.join("f").exists());
+    }
+}
+
+#[test]
+fn ten_thousand_creations_against_an_outsider() {
+    let _alone = alone();
+    let mut tree = Tree::new(|_| ());
+    let a = tree.owner("a");
+    let backing = tree.backing.clone();
+    let (start, starts) = crossbeam_channel::bounded::<u32>(0);
+    let (end, ends) = crossbeam_channel::bounded::<bool>(0);
+    let outsider = std::thread::spawn(move || {
+        for round in starts {
+            let path = backing.join(format!("f{round}"));
+            let made = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
+            let won = made.is_ok_and(|mut file| file.write_all(b"outsider").is_ok());
+            end.send(won).unwrap();
+        }
+    });
+    let (mut wins, mut losses) = (0, 0);
+    for round in 0..10_000 {
+        start.send(round).unwrap();
+        let mine = create_and_sync_quickly(&a.join(format!("f{round}")));
+        let theirs = ends.recv().unwrap();
+        let path = tree.backing.join(format!("f{round}"));
+        let content = text(&path);
+        assert!(
+            !(mine && theirs),
+            "both believe they made f{round}, which holds {content:?}"
+        );
+        assert_eq!(content, if theirs { "outsider" } else { "mine" }, "f{round}");
+        if theirs {
+            losses += 1
+        } else {
+            wins += 1
+        }
+        fs::remove_file(&path).unwrap();
+    }
+    println!("won {wins}, lost {losses}");
+    drop(start);
+    outsider.join().unwrap();
+}
+
+/// `open(O_CREAT | O_TRUNC)` without `O_EXCL`, as a shell does it; whether all of it succeeded.
+fn create_and_sync_quickly(path: &Path) -> bool {
+    let Ok(mut file) = File::create(path) else { return false };
+    if file.write_all(b"mine").is_err() {
+        return false;
+    }
+    nix::unistd::close(file).is_ok()
+}

@@ -1,0 +1,217 @@
+//! Ways that once led past the guard, or stood in the way of ordinary work.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use support::Tree;
+
+fn attic_of(tree: &Tree) -> Vec<Vec<u8>> {
+    fs::read_dir(tree.backing.join(".unclobber/attic"))
+        .map(|kept| {
+            kept.map(|entry| fs::read(entry.expect("lists").path()).expect("reads"))
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_directory_with_an_unpublished_file_is_not_renamed_over() {
+    let mut tree = Tree::new(|_| {});
+    let alice = tree.owner("alice");
+    fs::create_dir(alice.join("full")).expect("makes");
+    fs::create_dir(alice.join("other")).expect("makes");
+    let mut file = File::create(alice.join("full/f")).expect("creates");
+    let error = fs::rename(alice.join("other"), alice.join("full")).expect_err("it is not empty");
+    assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
+    file.write_all(b"data").expect("writes");
+    drop(file);
+    assert_eq!(fs::read(alice.join("full/f")).expect("reads"), b"data");
+}
+
+#[test]
+fn a_hard_link_under_an_unguarded_name_is_no_way_to_change_content_unseen() {
+    let mut tree = Tree::new(|backing| fs::write(backing.join("f"), "bob's").expect("writes"));
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    fs::hard_link(alice.join("f"), alice.join("x.o")).expect("a link is never refused");
+    assert!(File::create(alice.join("x.o")).is_err(), "emptied unseen");
+    let mut edit = OpenOptions::new().write(true).open(alice.join("x.o")).expect("opens");
+    assert!(edit.write_all(b"mine").is_err(), "edited unseen");
+    drop(edit);
+    assert!(
+        File::create(bob.join("x.o")).is_err(),
+        "emptied unseen by another owner"
+    );
+    assert_eq!(fs::read(alice.join("x.o")).expect("reads"), b"bob's");
+    fs::write(alice.join("x.o"), "seen").expect("the step named works");
+}
+
+#[test]
+fn an_unguarded_name_is_no_way_to_remove_a_directory_unseen() {
+    let mut tree = Tree::new(|backing| {
+        fs::create_dir(backing.join("public")).expect("makes");
+        fs::write(backing.join("package.json"), "{}").expect("writes");
+    });
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    fs::write(bob.join("public/page"), "new work").expect("creates");
+    fs::rename(alice.join("public"), alice.join("dist")).expect("renames");
+    assert!(fs::remove_dir_all(alice.join("dist")).is_err(), "removed unseen");
+    assert!(File::create(alice.join("dist/page")).is_err(), "emptied unseen");
+    assert_eq!(fs::read(alice.join("dist/page")).expect("reads"), b"new work");
+    fs::remove_dir_all(alice.join("dist")).expect("the step named works");
+}
+
+#[test]
+fn a_directory_all_of_which_is_ones_own_may_become_a_derived_one() {
+    let mut tree = Tree::new(|backing| fs::write(backing.join("package.json"), "{}").expect("writes"));
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    fs::create_dir_all(alice.join("out/deep")).expect("makes");
+    fs::write(alice.join("out/deep/a"), "a").expect("creates");
+    fs::rename(alice.join("out"), alice.join("dist")).expect("renames");
+    fs::write(bob.join("dist/deep/a"), "b").expect("derived files are not guarded");
+    fs::remove_dir_all(bob.join("dist")).expect("derived files are not guarded");
+    assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+}
+
+#[test]
+fn what_comes_out_of_a_derived_directory_is_its_movers() {
+    let mut tree = Tree::new(|backing| fs::write(backing.join("package.json"), "{}").expect("writes"));
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    fs::create_dir_all(alice.join("dist/deep")).expect("makes");
+    fs::write(alice.join("dist/a"), "a").expect("creates");
+    fs::write(alice.join("dist/deep/b"), "b").expect("creates");
+    fs::rename(alice.join("dist"), alice.join("release")).expect("renames");
+    assert!(File::create(bob.join("release/a")).is_err(), "bob has not seen it");
+    fs::write(alice.join("release/a"), "again").expect("alice put it there");
+    fs::remove_dir_all(alice.join("release")).expect("alice put it there");
+}
+
+#[test]
+fn a_derived_directory_stays_derived_when_its_marker_goes_first() {
+    let mut tree = Tree::new(|_| {});
+    let alice = tree.owner("alice");
+    for round in 0..2 {
+        // The second time by a mount that never saw the directory with its marker.
+        let project = alice.join("project");
+        fs::create_dir_all(project.join("target/debug")).expect("makes");
+        fs::write(project.join("Cargo.toml"), "[package]").expect("creates");
+        fs::write(project.join("target/debug/out"), "built").expect("creates");
+        let dirs = (alice.join("one"), alice.join("two"));
+        fs::create_dir(&dirs.0).expect("makes");
+        fs::rename(&dirs.0, &dirs.1).expect("levels are derived again");
+        fs::remove_dir(&dirs.1).expect("removes");
+        fs::remove_file(project.join("Cargo.toml")).expect("removes");
+        let remover = if round == 0 { alice.clone() } else { tree.owner("alice") };
+        fs::remove_dir_all(remover.join("project")).expect("nothing in it is guarded");
+    }
+    assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+    assert!(attic_of(&tree).is_empty());
+}
+
+#[test]
+fn what_one_removed_oneself_is_no_surprise_whatever_it_was() {
+    let mut tree = Tree::new(|_| {});
+    let alice = tree.owner("alice");
+    for _ in 0..2 {
+        fs::create_dir(alice.join("new")).expect("makes");
+        fs::rename(alice.join("new"), alice.join("old")).expect("renames a directory");
+        fs::remove_dir(alice.join("old")).expect("removes");
+        std::os::unix::fs::symlink("nowhere", alice.join("new")).expect("links");
+        fs::rename(alice.join("new"), alice.join("link")).expect("renames a symbolic link");
+        fs::remove_file(alice.join("link")).expect("removes");
+    }
+    fs::write(alice.join("old"), "a file").expect("creates");
+    fs::write(alice.join("link"), "a file").expect("creates");
+    assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+}
+
+#[test]
+fn a_name_that_is_renamed_over_all_the_time_can_always_be_read() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let mut tree = Tree::new(|backing| fs::write(backing.join("f"), "x").expect("writes"));
+    let alice = tree.owner("alice");
+    let outside = tree.backing.clone();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs::write(outside.join("t"), "x").expect("writes");
+                fs::rename(outside.join("t"), outside.join("f")).expect("renames");
+            }
+        });
+        let read: std::io::Result<Vec<_>> = (0..3000).map(|_| fs::read(alice.join("f"))).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(read.expect("always readable").iter().all(|content| content == b"x"));
+    });
+}
+
+#[test]
+fn creating_in_a_directory_that_is_gone_finds_nothing() {
+    let mut tree = Tree::new(|backing| fs::create_dir(backing.join("d")).expect("makes"));
+    let alice = tree.owner("alice");
+    let dir = File::open(alice.join("d")).expect("opens");
+    fs::remove_dir(tree.backing.join("d")).expect("removes");
+    let inside = format!("/proc/self/fd/{}/f", std::os::fd::AsRawFd::as_raw_fd(&dir));
+    let error = File::create(inside).expect_err("the directory is gone");
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_read_through_an_old_handle_says_nothing_of_the_name() {
+    use std::io::Read;
+
+    let mut tree = Tree::new(|backing| fs::write(backing.join("f"), "one").expect("writes"));
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    let mut held = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(bob.join("f"))
+        .expect("opens");
+    for version in ["two", "three"] {
+        fs::read(alice.join("f")).expect("reads");
+        fs::write(alice.join("t"), version).expect("creates");
+        fs::rename(alice.join("t"), alice.join("f")).expect("alice has seen it");
+        let mut content = String::new();
+        held.read_to_string(&mut content).expect("reads the old file");
+        fs::write(alice.join("f"), version).expect("nobody else changed what alice made");
+    }
+    assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+}
+
+#[test]
+fn an_edit_through_an_old_handle_says_nothing_of_the_name() {
+    let mut tree = Tree::new(|backing| fs::write(backing.join("f"), "one").expect("writes"));
+    let alice = tree.owner("alice");
+    for _ in 0..2 {
+        let mut held = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(alice.join("f"))
+            .expect("opens");
+        fs::read(alice.join("f")).expect("reads");
+        fs::remove_file(alice.join("f")).expect("removes");
+        held.write_all(b"two").expect("alice has seen it");
+        fs::write(alice.join("f"), "one").expect("alice removed it herself");
+    }
+    assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+}
+
+#[test]
+fn places_that_lead_round_in_a_circle_hold_nothing_up() {
+    let mut tree = Tree::new(|backing| {
+        fs::create_dir_all(backing.join("a/b")).expect("makes");
+        fs::create_dir(backing.join("x")).expect("makes");
+    });
+    let alice = tree.owner("alice");
+    let inner = File::open(alice.join("a/b")).expect("opens");
+    let below = format!("/proc/self/fd/{}", inner.as_raw_fd());
+    fs::rename(tree.backing.join("a/b"), tree.backing.join("b")).expect("renames");
+    fs::rename(tree.backing.join("a"), tree.backing.join("b/a")).expect("renames");
+    // Whatever the kernel says to it: the guard has found `a` in `b`, which it has not met outside `a` yet.
+    drop(fs::symlink_metadata(format!("{below}/a")));
+    fs::rename(alice.join("x"), alice.join("y")).expect("levels are derived anew");
+    assert!(fs::symlink_metadata(format!("{below}/nothing")).is_err());
+}
