@@ -149,7 +149,7 @@ impl Mount {
             return Err(FsError::Refused(lost_reason(winner)));
         }
         self.note_unjudged_stores(&open, false);
-        let size = self.credit_writer(&open, &state)?;
+        let size = self.credit_writer(&open, &state, false)?;
         if size > 0 {
             self.end_changing(&open, &mut state);
         }
@@ -171,15 +171,16 @@ impl Mount {
 
     /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
     /// Gives its size.
-    fn credit_writer(&self, open: &FileHandle, state: &FileState) -> Result<u64> {
+    fn credit_writer(&self, open: &FileHandle, state: &FileState, released: bool) -> Result<u64> {
         if open.level() == Level::Off {
             return Ok(0);
         }
         let stat = sys::stat(open.file())?;
         let author = credit(state);
         // It may have been mapped, and unmapped before it was closed; or an outsider has changed it meanwhile.
-        let presumed = author == Author::Outsider && open.may_have_mapped();
-        let author = if presumed { Author::Owner(open.owner()) } else { author };
+        let mapped = author == Author::Outsider && open.may_have_mapped();
+        let author = if mapped { Author::Owner(open.owner()) } else { author };
+        let presumed = mapped || released;
         let ledger = &self.guard().ledger;
         let moves = ledger.with_known_file(open.node().key(), |record| record.token() != stat.token());
         ledger.with_file(&present(open.node(), &stat, author), |record| {
@@ -206,7 +207,11 @@ impl Mount {
             let mut state = node.content().lock();
             self.note_unjudged_stores(open, true);
             open.forget_mapper(&mut state);
-            if let Err(error) = self.credit_writer(open, &state) {
+            // Every close has been flushed, and is told some time later: what has changed since then was stored through a
+            // mapping, or is an outsider's.
+            if open.reads_and_writes()
+                && let Err(error) = self.credit_writer(open, &state, true)
+            {
                 log::debug!("a closed file could not be looked at: {error}");
             }
             open.uncount_writer(&mut state);
@@ -262,7 +267,7 @@ impl Mount {
         }
         if open.writes() {
             let mut state = open.node().content().lock();
-            if self.credit_writer(&open, &state)? > 0 {
+            if self.credit_writer(&open, &state, false)? > 0 {
                 self.end_changing(&open, &mut state);
             }
             drop(state);

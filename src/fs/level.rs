@@ -18,9 +18,8 @@ use crate::sys;
 const OFF: u64 = 1;
 const GUARD: u64 = 2;
 const EPOCH_SHIFT: u32 = 8;
-/// Directories remembered as derived, and files and directories guarded under every name, at most.
+/// Directories remembered as derived, at most.
 const MAX_DERIVED: usize = 1 << 14;
-const MAX_HELD: usize = 1 << 14;
 
 /// Directories that a marker made derived, and the name at which it did: renamed, they are looked at anew.
 #[derive(Debug, Default)]
@@ -159,13 +158,11 @@ impl Guard {
         self.held.lock().retain(|known| !Arc::ptr_eq(known, node));
     }
 
-    /// Lets go of what is not there any more, and of the oldest past the bound.
+    /// Lets go of what is not there any more. What is there stays: forgotten, it would be guarded less.
     pub(super) fn tidy_held(&self) {
         let all = self.held.lock().clone();
         let gone = |node: &&Arc<Node>| !self.store.stat(node).is_ok_and(|stat| stat.nlink > 0);
-        let mut doomed: HashSet<_> = all.iter().filter(gone).map(|node| node.id()).collect();
-        let surplus = (all.len() - doomed.len()).saturating_sub(MAX_HELD);
-        doomed.extend(all.iter().map(|node| node.id()).take(surplus));
+        let doomed: HashSet<_> = all.iter().filter(gone).map(|node| node.id()).collect();
         self.held.lock().retain(|node| !doomed.contains(&node.id()));
     }
 

@@ -116,7 +116,8 @@ impl Mount {
         let (moving, mut displaced) = lock_contents(one.as_ref(), other.as_ref());
         self.look_again(&mut source)?;
         self.look_again(&mut target)?;
-        self.judge_source(who, &source, moving.as_deref())?;
+        let unguarded = self.guard().level_of(Some(&target.dir), &target.at.name) == Level::Off;
+        self.judge_source(who, &source, moving.as_deref(), unguarded)?;
         let verdict = self.judge_target(who, &target, displaced.as_deref())?;
         self.carry_out(who, &source, &target, &moved, verdict, flags, displaced.as_deref_mut())?;
         self.note_renamed(who, &source, &target, &moved);
@@ -154,11 +155,11 @@ impl Mount {
 
     /// Renaming a file away is taking its name away; its content goes along, so there is nothing to keep. Where it goes
     /// unseen it stays guarded, whatever the new name: a backup name is no way to remove content unseen.
-    fn judge_source(&self, who: &Who, source: &End, state: Option<&FileState>) -> Result<()> {
+    fn judge_source(&self, who: &Who, source: &End, state: Option<&FileState>, to_unguarded: bool) -> Result<()> {
         let Some((node, _)) = source.regular().filter(|_| source.level != Level::Off) else {
             return Ok(());
         };
-        if self.judge_end(who, source, Intent::Remove, state)? == Verdict::Judged(Keep::Yes) {
+        if self.judge_end(who, source, Intent::Remove, state)? == Verdict::Judged(Keep::Yes) && to_unguarded {
             self.guard().hold(node);
         }
         Ok(())

@@ -1,10 +1,5 @@
 //! The table of known nodes, and the bound on descriptors kept for them.
 
-#![expect(
-    clippy::significant_drop_tightening,
-    reason = "a lock is held from the check to the change on purpose"
-)]
-
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -160,6 +155,8 @@ impl FdCache {
         if !node.cache_fd(fd) {
             return;
         }
+        // Dropping the last reference to a node takes table locks: after this one is let go.
+        let mut met = Vec::new();
         let mut queue = self.queue.lock();
         queue.push_back(Arc::downgrade(node));
         // Twice round at most: the first pass may only clear the marks of use.
@@ -171,8 +168,9 @@ impl FdCache {
             if !node.evict_fd() {
                 queue.push_back(oldest);
             }
-            // Dropping the last reference to a node takes table locks, which stand below this one.
-            drop(node);
+            met.push(node);
         }
+        drop(queue);
+        drop(met);
     }
 }
