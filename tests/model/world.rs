@@ -213,8 +213,8 @@ impl World {
                     self.reads(LOOKER, Some(&entry.clone()), number);
                 }
             }
-            // Nobody else comes by it any more.
-            None => self.held.retain(|held| !held.maps || held.number != number),
+            // Nobody else comes by it any more, and its closing puts what has changed down to its owner (O10).
+            None => self.held.retain(|held| held.number != number),
         }
     }
 
