@@ -2,22 +2,18 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Guard;
 use super::caller::{At, Reported, Who};
+use super::changing::change_unsettled;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::ledger::{Present, entry_key};
 use super::mount::Mount;
 use crate::clock;
 use crate::guard::{self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, OwnerId, Reason};
-use crate::guard::{Refusal, Sight, Standing, There, Timestamp, Why};
+use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
 use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot};
 use crate::sys::{self, Stat};
-
-/// Time after which a handle that was opened to change a file, and was neither flushed nor closed, is no longer taken
-/// for a change under way: whoever keeps a file open for long has an understanding with others by locks of its own.
-const CHANGING_FOR: Duration = Duration::from_secs(1);
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +91,9 @@ impl Mount {
                 author,
                 at,
             });
+            if let Decision::Refuse(reason) = &mut decision {
+                (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);
+            }
         } else if decision == Decision::Allow(Keep::Yes) && subject.intent == Intent::Remove && finding.refused {
             // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
             // stale is decided alike.
@@ -297,7 +296,7 @@ impl Guard {
         present: &Present,
         state: &FileState,
     ) {
-        if change_under_way(state, owner).is_some() {
+        if change_unsettled(state, owner).is_some() {
             return;
         }
         self.events().observation(owner);
@@ -309,23 +308,6 @@ impl Guard {
             });
         }
     }
-}
-
-/// A change by another owner that has begun and is not known to have ended.
-pub(super) fn change_under_way(state: &FileState, owner: OwnerId) -> Option<Changing> {
-    if state.changing.is_empty() {
-        return None;
-    }
-    let now = clock::now();
-    let others = |changing: &&Changing| changing.owner != owner || owner == OwnerId::NOBODY;
-    let fresh = |changing: &&Changing| age(changing.since, now).is_some_and(|age| age < CHANGING_FOR);
-    state.changing.iter().filter(others).find(fresh).copied()
-}
-
-/// How long ago something was; nothing where the clock has been set back since.
-fn age(since: Timestamp, now: Timestamp) -> Option<Duration> {
-    let of = |at: Timestamp| Some(Duration::new(u64::try_from(at.sec).ok()?, at.nsec));
-    of(now)?.checked_sub(of(since)?)
 }
 
 /// Who may have changed a file through a handle whose writes bring no request.

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::caller::{Arrival, At, Caller, Who};
+use super::changing::{change_under_way, note_taken_away, others_write_on};
 use super::errno::{FsError, Result};
-use super::judge::{Subject, Verdict, at, change_under_way};
+use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::rename::lock_both;
 use crate::guard::{Intent, Keep, Level};
@@ -84,7 +85,7 @@ impl Mount {
         }
         let (there, under_way) = (
             Some((&**node, stat, guard.credit(node, stat, &state))),
-            change_under_way(&state, who.owner),
+            change_under_way(&state, who.owner, Intent::Remove),
         );
         let subject = Subject {
             operation: "unlink",
@@ -103,7 +104,8 @@ impl Mount {
             return Ok(());
         };
         // Content that another name still leads to is not displaced.
-        let keep = keep == Keep::Yes && stat.nlink <= 1;
+        let last = stat.nlink <= 1;
+        let keep = last && (keep == Keep::Yes || others_write_on(&state, who.owner));
         let expected = Expected {
             key: node.key(),
             token: stat.token(),
@@ -121,6 +123,9 @@ impl Mount {
             }
         };
         state.in_attic = keep && slot.is_some();
+        if last {
+            note_taken_away(&mut state, who.owner, stat);
+        }
         self.settle_slot(slot, keep, who, "unlink", at, stat.size);
         self.note_bound(who, at, None);
         self.note_links(node);
