@@ -135,6 +135,9 @@ pub(crate) struct RunArgs {
     /// The owner: commands run under one name share what they have read [default: a fresh owner]
     #[arg(long, value_name = "NAME", value_parser = parse_owner)]
     pub(crate) owner: Option<String>,
+    /// As root: leave CMD the capabilities by which it could leave its view (CAP_SYS_ADMIN, CAP_SYS_PTRACE)
+    #[arg(long)]
+    pub(crate) keep_capabilities: bool,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
     /// The command and its arguments
