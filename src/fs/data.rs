@@ -117,7 +117,7 @@ impl Mount {
         let verdict = self.judge(&who, &subject)?;
         let unseen = verdict == Verdict::Judged(Keep::Yes);
         if unseen && !open.has_kept(stat.token()) {
-            self.keep_copy(&who, operation, &at, open.file(), &stat)?;
+            self.keep_copy(&who, &subject, open.file(), &stat)?;
         }
         if verdict == Verdict::Recorded {
             // Recorded once.

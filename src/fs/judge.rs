@@ -1,6 +1,7 @@
 //! The one step that judges: gathers what is known, asks the decision table, reports a refusal.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Guard;
@@ -12,7 +13,7 @@ use super::mount::Mount;
 use crate::clock;
 use crate::guard::{self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, OwnerId, Reason};
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
-use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot};
+use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
 use crate::sys::{self, Stat};
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
@@ -199,6 +200,46 @@ impl Mount {
             Err(FsError::Refused(reason))
         } else {
             Ok(())
+        }
+    }
+
+    /// Copies content that is about to be overwritten in place, and that its owner has not seen, to the attic.
+    ///
+    /// # Errors
+    /// A refusal where it cannot be kept.
+    pub(super) fn keep_copy(&self, who: &Who, subject: &Subject<'_>, file: &OwnedFd, stat: &Stat) -> Result<()> {
+        let guard = self.guard();
+        match guard.store.attic().keep_copy(file, stat) {
+            Ok(slot) => {
+                guard.note_kept(&slot, who.owner, subject.operation, subject.at, stat.size);
+                Ok(())
+            }
+            Err(error) => Err(self.cannot_keep(who, subject, error)),
+        }
+    }
+
+    /// What cannot be kept is neither removed nor overwritten unseen: the reader's way is still open.
+    pub(super) fn cannot_keep(&self, who: &Who, subject: &Subject<'_>, error: StoreError) -> FsError {
+        let StoreError::Sys(cause) = &error else {
+            return error.into();
+        };
+        // Whatever it is that keeps it from the attic: reading it first needs no attic.
+        log::warn!("content nobody has seen could not be kept: {cause}");
+        let readable = subject.there.is_none_or(|(_, stat, _)| may_read(who, stat));
+        let reason = Reason {
+            code: guard::Code::NotObserved,
+            step: if readable {
+                Step::ReadThenRetry
+            } else {
+                Step::MakeReadable
+            },
+            why: Why::NeverRead,
+            intent: subject.intent,
+            there: There::Regular,
+        };
+        match self.refuse(who, subject, reason, None) {
+            Err(refused) => refused,
+            Ok(()) => error.into(),
         }
     }
 

@@ -133,29 +133,6 @@ impl Mount {
         Ok(())
     }
 
-    /// What cannot be kept is not removed unseen: the reader's way is still open.
-    fn cannot_keep(&self, who: &Who, subject: &Subject<'_>, error: StoreError) -> FsError {
-        use crate::guard::{Code, Reason, Step, There, Why};
-        match &error {
-            // Whatever it is that keeps it from the attic: reading it first needs no attic.
-            StoreError::Sys(cause) => {
-                log::warn!("content nobody has seen could not be kept: {cause}");
-                let reason = Reason {
-                    code: Code::NotObserved,
-                    step: Step::ReadThenRetry,
-                    why: Why::NeverRead,
-                    intent: Intent::Remove,
-                    there: There::Regular,
-                };
-                match self.refuse(who, subject, reason, None) {
-                    Err(refused) => refused,
-                    Ok(()) => error.into(),
-                }
-            }
-            StoreError::Moved | StoreError::Lost(_) | StoreError::Changed => error.into(),
-        }
-    }
-
     /// A link has gone or come: the time of change moved, the content did not.
     pub(super) fn note_links(&self, node: &Arc<Node>) {
         let guard = self.guard();

@@ -198,7 +198,7 @@ impl Mount {
             };
             let verdict = self.judge(who, &subject)?;
             if verdict == Verdict::Judged(Keep::Yes) {
-                self.keep_copy(who, operation, at, file, &stat)?;
+                self.keep_copy(who, &subject, file, &stat)?;
             }
             let done = match verdict {
                 Verdict::Judged(_) => self.guard().store.truncate_judged(file, &stat.token(), size),
@@ -217,21 +217,6 @@ impl Mount {
             }
         }
         Err(FsError::Errno(c::ESTALE))
-    }
-
-    /// Copies content that is about to be overwritten in place, and that its owner has not seen, to the attic.
-    pub(super) fn keep_copy(
-        &self,
-        who: &Who,
-        operation: &'static str,
-        at: &At,
-        file: &OwnedFd,
-        stat: &Stat,
-    ) -> Result<()> {
-        let guard = self.guard();
-        let slot = guard.store.attic().keep_copy(file, stat)?;
-        guard.note_kept(&slot, who.owner, operation, at, stat.size);
-        Ok(())
     }
 
     /// O4: the owner has made the content that is there now, or changed what it had current.
