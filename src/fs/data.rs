@@ -35,10 +35,12 @@ impl Mount {
         let who = open.who(0);
         let at = self.name_now(open);
         let state = open.node().content().lock();
-        let stat = sys::stat(open.file())?;
-        let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
-        self.guard()
-            .observe_read((who.owner, who.process), &at, &present, &state);
+        let ticks = self.guard().store.features().ticks;
+        if let Some(stat) = ticks.settled(open.file(), sys::stat(open.file())?)? {
+            let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
+            self.guard()
+                .observe_read((who.owner, who.process), &at, &present, &state);
+        }
         drop(state);
         Ok(())
     }
@@ -177,7 +179,7 @@ impl Mount {
 
     /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
     fn credit_writer(&self, open: &FileHandle, state: &FileState, released: bool) -> Result<Stat> {
-        let stat = sys::stat(open.file())?;
+        let mut stat = sys::stat(open.file())?;
         if open.level() == Level::Off {
             return Ok(stat);
         }
@@ -186,6 +188,9 @@ impl Mount {
         let mapped = author == Author::Outsider && open.may_have_mapped();
         let author = if mapped { Author::Owner(open.owner()) } else { author };
         let presumed = mapped || released;
+        if !released && author == Author::Owner(open.owner()) {
+            stat = self.guard().store.features().ticks.sharpen(open.file(), stat)?;
+        }
         let ledger = &self.guard().ledger;
         let moves = ledger.with_known_file(open.node().key(), |record| record.token() != stat.token());
         ledger.with_file(&present(open.node(), &stat, author), |record| {

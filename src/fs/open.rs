@@ -58,9 +58,11 @@ impl Mount {
         }
         let executes = flags & EXEC != 0;
         if !writes && !executes && level != Level::Off {
-            let stat = sys::stat(&file)?;
-            let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));
-            self.guard().observe_read((who.owner, who.process), &at, &now, &state);
+            let ticks = self.guard().store.features().ticks;
+            if let Some(stat) = ticks.settled(&file, sys::stat(&file)?)? {
+                let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));
+                self.guard().observe_read((who.owner, who.process), &at, &now, &state);
+            }
         }
         let opening = Opening {
             who: &who,
@@ -222,7 +224,7 @@ impl Mount {
     /// O4: the owner has made the content that is there now, or changed what it had current.
     pub(super) fn produced(&self, who: &Who, at: &At, node: &Node, file: &OwnedFd, whole: bool) -> Result<()> {
         let ledger = &self.guard().ledger;
-        let stat = sys::stat(file)?;
+        let stat = self.guard().store.features().ticks.sharpen(file, sys::stat(file)?)?;
         let author = Author::Owner(who.owner);
         let known = ledger.with_known_file(node.key(), |record| {
             let knows = match whole {
