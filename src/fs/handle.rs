@@ -252,6 +252,10 @@ impl Mount {
             pre_image: Mutex::new(None),
         });
         state.handles += 1;
+        if writes {
+            state.begin_writing(self.id());
+            self.attributes_changed(opening.node);
+        }
         if let (true, Some(process)) = (handle.maps, handle.process) {
             state.mappers.push((handle.owner, process.tgid));
         }

@@ -27,6 +27,7 @@ impl Mount {
         if self.guard().store.is_hidden(&dir, name) {
             return Err(FsError::Errno(c::ENOENT));
         }
+        self.check_dir(&who, &dir)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
         let mut tries = TRIES;
@@ -43,6 +44,7 @@ impl Mount {
         };
         if done.is_ok() {
             self.entry_gone(&dir, name);
+            self.name_changed(&dir, name);
         }
         drop(names);
         done
@@ -161,6 +163,7 @@ impl Mount {
         if self.guard().store.is_hidden(&dir, name) {
             return Err(FsError::Errno(c::ENOENT));
         }
+        self.check_dir(&who, &dir)?;
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
         if node.kind() != Kind::Directory {
@@ -180,6 +183,7 @@ impl Mount {
             node.unpin();
         } else {
             self.entry_gone(&dir, name);
+            self.name_changed(&dir, name);
             if self.guard().level_of(Some(&dir), name) != Level::Off {
                 self.note_bound(&who, &at(&dir, name), None);
             }

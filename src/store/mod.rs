@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
-use crate::sys::{self, Stat};
+use crate::sys::{self, Stat, Watch};
 use table::{FdCache, Table};
 
 /// The FUSE node id of the root of every mount.
@@ -115,6 +115,23 @@ impl Store {
     /// Whether `name` in `dir` is the guard's own and not part of the tree.
     pub fn is_hidden(&self, dir: &Node, name: &OsStr) -> bool {
         dir.id() == ROOT_ID && self.attic.is_own(name)
+    }
+
+    /// Watches the filesystem for what outsiders change. Every node that is known later is found by its handle.
+    ///
+    /// # Errors
+    /// Where that cannot be done: without `CAP_SYS_ADMIN`, or where files have no handles.
+    pub fn watch(&self) -> Result<Watch> {
+        let root = self.fd(&self.root)?;
+        sys::handle_of(&*root)?;
+        let watch = Watch::filesystem(&*root)?;
+        self.table.watch(&self.root);
+        Ok(watch)
+    }
+
+    /// The known node of a file handle.
+    pub fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
+        self.table.by_handle(bytes)
     }
 
     /// Number of nodes known.
@@ -211,6 +228,22 @@ impl Store {
             Err(error) if error.errno() == libc_flags::ENOENT => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether `name` in `dir` leads to `node`.
+    ///
+    /// # Errors
+    /// The backing filesystem's, other than `ENOENT`.
+    pub fn leads_to(&self, dir: &Arc<Node>, name: &OsStr, node: &Node) -> Result<bool> {
+        if node.handle().is_some() {
+            let parent = self.fd(dir)?;
+            return match sys::handle_at(&*parent, name) {
+                Ok(handle) => Ok(table::generation_of(&handle) == node.key().generation),
+                Err(error) if error.errno() == libc_flags::ENOENT => Ok(false),
+                Err(error) => Err(error.into()),
+            };
+        }
+        Ok(self.peek(dir, name)?.is_some_and(|(key, _)| key == node.key()))
     }
 
     /// The attributes of a node.
