@@ -107,7 +107,11 @@ impl Filesystem for Front {
         config
             .add_capabilities(needed)
             .map_err(|lacking| io::Error::other(format!("this kernel's FUSE lacks {lacking:?}")))?;
-        for wanted in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO] {
+        for wanted in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
             if config.add_capabilities(wanted).is_err() {
                 log::info!("this kernel's FUSE lacks {wanted:?}");
             }

@@ -108,19 +108,21 @@ impl Guard {
         if event.pid == watcher.own && !self.options.watch_own {
             return;
         }
-        self.note_change();
-        if event.names
-            && let Some((handle, name)) = event.name
-            && let Some(dir) = self.store.by_handle(handle)
-        {
-            self.for_caching(|mount| mount.doubt_name(&dir, name));
-        }
+        let dir = event.name.and_then(|(handle, _)| self.store.by_handle(handle));
         // A directory's own attributes are told by its name in itself.
         let itself = event
             .name
             .filter(|(_, name)| !event.names && *name == ".")
             .map(|(handle, _)| handle);
-        if let Some(node) = event.object.or(itself).and_then(|handle| self.store.by_handle(handle)) {
+        let object = event.object.or(itself).and_then(|handle| self.store.by_handle(handle));
+        if dir.is_some() || object.is_some() {
+            // Also where the file is not known: somebody may just be getting to know it.
+            self.note_change();
+        }
+        if let (true, Some((_, name)), Some(dir)) = (event.names, event.name, dir) {
+            self.for_caching(|mount| mount.doubt_name(&dir, name));
+        }
+        if let Some(node) = object {
             self.for_caching(|mount| mount.doubt_attributes(node.id()));
         }
     }

@@ -59,6 +59,8 @@ pub struct Store {
     attic: Attic,
     /// Set once `RENAME_EXCHANGE` has been refused by the backing filesystem.
     no_exchange: AtomicBool,
+    /// The root is on a mount that nobody else can reach.
+    is_private: bool,
 }
 
 impl Store {
@@ -69,6 +71,14 @@ impl Store {
     /// # Errors
     /// When the root cannot be looked at.
     pub fn open(root: OwnedFd, max_fds: usize, limits: AtticLimits) -> Result<Self> {
+        // By a mount of its own, what the guard itself and the kernel on its behalf write is told from what others do.
+        let (root, is_private) = match sys::private_mount(&root) {
+            Ok(private) => (private, true),
+            Err(error) => {
+                log::info!("the directory is used by the mount it was given on: {error}");
+                (root, false)
+            }
+        };
         let stat = sys::stat(&root)?;
         let mount = sys::reopen(&root, libc_flags::O_RDONLY | libc_flags::O_DIRECTORY).ok();
         let unnamed = sys::open_tmpfile(&root, libc_flags::O_RDWR, 0o600).ok();
@@ -94,6 +104,7 @@ impl Store {
                 ticks,
             },
             no_exchange: AtomicBool::new(false),
+            is_private,
         })
     }
 
@@ -125,6 +136,11 @@ impl Store {
         let root = self.fd(&self.root)?;
         sys::handle_of(&*root)?;
         let watch = Watch::filesystem(&*root)?;
+        if self.is_private
+            && let Err(error) = watch.ignore_writes(&*root)
+        {
+            log::info!("the guard's own writes are watched like those of others: {error}");
+        }
         self.table.watch(&self.root);
         Ok(watch)
     }

@@ -22,6 +22,8 @@ const MASK: u64 = libc::FAN_CREATE
     | libc::FAN_MODIFY
     | libc::FAN_ATTRIB
     | libc::FAN_ONDIR;
+/// `FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY`: events of a mark are not told, also after the file was changed.
+const FAN_MARK_IGNORE_SURV: u32 = 0x400 | 0x40;
 /// Bytes of the fixed part of an event.
 const FIXED: usize = 24;
 /// Bytes before the file handle in a record: its header and the filesystem's id.
@@ -72,6 +74,17 @@ impl Watch {
         check(unsafe { libc::fanotify_mark(fd.as_raw_fd(), mark, MASK, dir.as_raw_fd(), c".".as_ptr()) })
             .map_err(|errno| SysError::new("fanotify_mark", errno).fd(dir))?;
         Ok(Self { fd })
+    }
+
+    /// Leaves out what is written through the mount that `on_mount` lies on.
+    pub fn ignore_writes(&self, on_mount: impl AsFd) -> Result<()> {
+        let on_mount = on_mount.as_fd();
+        let mark = libc::FAN_MARK_ADD | libc::FAN_MARK_MOUNT | FAN_MARK_IGNORE_SURV;
+        let (group, dir) = (self.fd.as_raw_fd(), on_mount.as_raw_fd());
+        // SAFETY: "." is a C string; the rest are integers.
+        check(unsafe { libc::fanotify_mark(group, mark, libc::FAN_MODIFY, dir, c".".as_ptr()) })
+            .map(drop)
+            .map_err(|errno| SysError::new("fanotify_mark", errno).fd(on_mount))
     }
 
     /// Waits until there is an event.

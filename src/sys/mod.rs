@@ -36,8 +36,8 @@ pub use fd::{
     Handle, dup, fd_path, handle_at, handle_of, open_at, open_by_handle, open_child, open_path, open_tmpfile, reopen,
 };
 pub use mount::{
-    FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, umount,
-    unshare_mount_ns, unshare_user_and_mount_ns,
+    FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, private_mount,
+    umount, unshare_mount_ns, unshare_user_and_mount_ns,
 };
 pub use names::{link_at, link_fd_at, mkdir_at, mknod_at, readlink, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use own::{
