@@ -11,8 +11,8 @@ use std::time::SystemTime;
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::backing::Backings;
@@ -114,6 +114,12 @@ impl Filesystem for Front {
         ] {
             if config.add_capabilities(wanted).is_err() {
                 log::info!("this kernel's FUSE lacks {wanted:?}");
+            }
+        }
+        if self.mount.will_cache() {
+            let listing = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+            if config.add_capabilities(listing).is_err() {
+                log::info!("this kernel's FUSE lists names without attributes");
             }
         }
         if self.mount.options().multi_user && config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_err() {
@@ -375,6 +381,25 @@ impl Filesystem for Front {
     fn readdir(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let listed = self.mount.readdir(fh.0, offset, |item| {
             reply.add(INodeNo(item.ino), item.next, directory_type(item.kind), item.name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.mount.readdirplus(fh.0, offset, |item, found| {
+            let ttl = found.ttl.min(self.mount.name_ttl());
+            let ino = INodeNo(found.ino);
+            reply.add(ino, item.next, item.name, &ttl, &attr(found), GENERATION)
         });
         match listed {
             Ok(()) => reply.ok(),

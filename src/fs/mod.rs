@@ -15,6 +15,7 @@ mod handle;
 mod judge;
 mod ledger;
 mod level;
+mod listed;
 mod lookup;
 mod mount;
 mod moved;
