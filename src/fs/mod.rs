@@ -20,6 +20,8 @@ mod mount;
 mod moved;
 mod names;
 mod open;
+#[doc(hidden)]
+pub mod probe;
 mod publish;
 mod rename;
 mod requests;
