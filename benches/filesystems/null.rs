@@ -3,6 +3,11 @@
 //!
 //! Never looks at the disk; data is in memory files that the kernel reads and writes by itself, as with unclobber.
 
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "one lock for the whole tree, held for the whole answer"
+)]
+
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -31,6 +36,8 @@ struct Answers {
     absent: Option<Duration>,
     /// Handles that cannot write need no FLUSH.
     readers_no_flush: bool,
+    /// What is appended comes as WRITE requests.
+    appends_by_daemon: bool,
     threads: usize,
 }
 
@@ -39,6 +46,7 @@ const ANSWERS: Answers = Answers {
     attr: Duration::ZERO,
     absent: None,
     readers_no_flush: true,
+    appends_by_daemon: true,
     threads: 4,
 };
 
@@ -48,6 +56,7 @@ pub(crate) const COUNTS: &str = "user.null.requests";
 const GENERATION: Generation = Generation(0);
 const O_ACCMODE: i32 = 3;
 const O_TRUNC: i32 = 0o1000;
+const O_APPEND: i32 = 0o2000;
 
 enum Body {
     Dir(HashMap<OsString, u64>),
@@ -133,9 +142,11 @@ fn attributes(id: u64, kind: FileType, perm: u32) -> FileAttr {
     }
 }
 
+type Listing = Vec<(u64, FileType, OsString)>;
+
 struct Null {
     tree: Mutex<Tree>,
-    listings: Mutex<HashMap<u64, Vec<(u64, FileType, OsString)>>>,
+    listings: Mutex<HashMap<u64, Listing>>,
     requests: Requests,
     memory: OwnedFd,
     passthrough: bool,
@@ -400,7 +411,10 @@ impl Filesystem for Null {
         {
             return reply.error(errno);
         }
-        let bits = flags(mode.0 & O_ACCMODE != 0);
+        let mut bits = flags(mode.0 & O_ACCMODE != 0);
+        if mode.0 & O_APPEND != 0 && ANSWERS.appends_by_daemon {
+            bits |= FopenFlags::FOPEN_DIRECT_IO;
+        }
         match self.backing(ino.0, |file| reply.open_backing(file)) {
             Some(backing) => reply.opened_passthrough(FileHandle(ino.0), bits, &backing),
             None => reply.opened(FileHandle(ino.0), bits),
@@ -513,7 +527,7 @@ impl Filesystem for Null {
                     };
                     all.into_iter()
                         .map(|(name, id)| (id, kind(&id), name))
-                        .collect::<Vec<_>>()
+                        .collect::<Listing>()
                 }
                 Err(errno) => return reply.error(errno),
             }

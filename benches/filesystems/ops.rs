@@ -15,8 +15,9 @@ const CHUNK: usize = 1 << 20;
 /// Of the file that is written and read in one go, in chunks.
 const CHUNKS: u32 = 64;
 
-/// What one measurement gave: the name of its row, nanoseconds in all, and operations done.
-pub(crate) type Measured = (&'static str, u64, u32);
+/// What one measurement gave: the name of its row, nanoseconds in all, operations done, and how many of the nanoseconds
+/// programs spent on their own computing.
+pub(crate) type Measured = (&'static str, u64, u32, u64);
 
 /// Groups of operations; those of a group follow each other because one makes the cache of the next.
 pub(crate) const GROUPS: [&str; 9] = [
@@ -92,7 +93,7 @@ pub(crate) fn run(group: &str, dir: &Path, count: u32) -> io::Result<Vec<Measure
             for entry in fs::read_dir(dir)? {
                 fs::remove_file(entry?.path())?;
             }
-            Ok(vec![("create", timed(count, |index| create(&file(index)))?, count)])
+            Ok(vec![("create", timed(count, |index| create(&file(index)))?, count, 0)])
         }
         "stat" => {
             ready(dir, count)?;
@@ -101,35 +102,40 @@ pub(crate) fn run(group: &str, dir: &Path, count: u32) -> io::Result<Vec<Measure
             let first = timed(count, |index| stat(&file(index)))?;
             // The second time from another process: what the first has seen must help it.
             let again = in_another_process("stat-again", dir, count)?;
-            Ok(vec![("stat-first", first, count), again])
+            Ok(vec![("stat-first", first, count, 0), again])
         }
-        "stat-again" => Ok(vec![("stat-again", timed(count, |index| stat(&file(index)))?, count)]),
+        "stat-again" => Ok(vec![(
+            "stat-again",
+            timed(count, |index| stat(&file(index)))?,
+            count,
+            0,
+        )]),
         "missing" => {
             ready(dir, 0)?;
             stat(dir)?;
             let look = |index: u32| miss(&dir.join(format!("missing-{}-{index}", std::process::id())));
             let first = timed(count, look)?;
             Ok(vec![
-                ("missing", first, count),
-                ("missing-again", timed(count, look)?, count),
+                ("missing", first, count, 0),
+                ("missing-again", timed(count, look)?, count, 0),
             ])
         }
         "read" => {
             ready(dir, count)?;
             let mut buffer = [0; 4096];
             let ns = timed(count, |index| File::open(file(index))?.read(&mut buffer).map(drop))?;
-            Ok(vec![("read", ns, count)])
+            Ok(vec![("read", ns, count, 0)])
         }
         "replace" => {
             ready(dir, count)?;
-            Ok(vec![("replace", timed(count, |index| create(&file(index)))?, count)])
+            Ok(vec![("replace", timed(count, |index| create(&file(index)))?, count, 0)])
         }
         "append" => {
             ready(dir, count)?;
             let ns = timed(count, |index| {
                 OpenOptions::new().append(true).open(file(index))?.write_all(&BLOCK)
             })?;
-            Ok(vec![("append", ns, count)])
+            Ok(vec![("append", ns, count, 0)])
         }
         "rename" => {
             ready(dir, count)?;
@@ -138,7 +144,7 @@ pub(crate) fn run(group: &str, dir: &Path, count: u32) -> io::Result<Vec<Measure
                 create(&temporary)?;
                 fs::rename(temporary, file(index))
             })?;
-            Ok(vec![("rename", ns, count)])
+            Ok(vec![("rename", ns, count, 0)])
         }
         "unlink" => {
             ready(dir, count)?;
@@ -146,7 +152,13 @@ pub(crate) fn run(group: &str, dir: &Path, count: u32) -> io::Result<Vec<Measure
                 "unlink",
                 timed(count, |index| fs::remove_file(file(index)))?,
                 count,
+                0,
             )])
+        }
+        "read-again" => {
+            let mut buffer = [0; 4096];
+            let ns = timed(count, |index| File::open(file(index % 64))?.read(&mut buffer).map(drop))?;
+            Ok(vec![("read-again", ns, count, 0)])
         }
         "sequential" => sequential(dir),
         _ => Err(io::Error::other(format!("no such group: {group}"))),
@@ -164,7 +176,7 @@ fn sequential(dir: &Path) -> io::Result<Vec<Measured>> {
     let read = timed(CHUNKS, |_| file.read_exact(&mut chunk))?;
     drop(file);
     fs::remove_file(&path)?;
-    Ok(vec![("seq-write", write, CHUNKS), ("seq-read", read, CHUNKS)])
+    Ok(vec![("seq-write", write, CHUNKS, 0), ("seq-read", read, CHUNKS, 0)])
 }
 
 fn in_another_process(group: &'static str, dir: &Path, count: u32) -> io::Result<Measured> {
@@ -173,10 +185,10 @@ fn in_another_process(group: &'static str, dir: &Path, count: u32) -> io::Result
         .arg(dir)
         .arg(count.to_string())
         .output()?;
-    let rows: Vec<(String, u64, u32)> = serde_json::from_slice(&output.stdout)
+    let rows: Vec<(String, u64, u32, u64)> = serde_json::from_slice(&output.stdout)
         .map_err(|_| io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))?;
-    let (_, ns, count) = rows.into_iter().next().ok_or_else(|| io::Error::other("no answer"))?;
-    Ok((group, ns, count))
+    let (_, ns, count, _) = rows.into_iter().next().ok_or_else(|| io::Error::other("no answer"))?;
+    Ok((group, ns, count, 0))
 }
 
 /// One line for the process that asked.

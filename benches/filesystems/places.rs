@@ -181,11 +181,18 @@ impl Place {
         };
         if let Some((program, args)) = words.split_first() {
             let mut command = Command::new(program);
+            let said = base.join("said");
             command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+            command.stderr(fs::File::create(&said)?);
             if name == "null" {
                 place.server = Some(command.spawn()?);
             } else if !command.status()?.success() {
-                return Err(io::Error::other(format!("cannot mount {name}: {}", words.join(" "))));
+                let why = fs::read_to_string(&said).unwrap_or_default();
+                return Err(io::Error::other(format!(
+                    "cannot mount {name}: {}: {}",
+                    words.join(" "),
+                    why.trim()
+                )));
             }
             place.wait_until(true)?;
         }

@@ -121,7 +121,7 @@ fn table(results: &Results, mode: &str, title: &str) -> String {
     let pinned = mode == "pinned";
     let mut out = format!("\n### {title}\n\n");
     let mut head = vec!["workload".to_owned(), "native, µs".to_owned()];
-    head.extend(columns.iter().map(|name| format!("{name}")));
+    head.extend(columns.iter().map(|name| (*name).to_owned()));
     head.push("limit".to_owned());
     if pinned {
         head.push("target".to_owned());

@@ -89,6 +89,8 @@ fn median(values: &[f64]) -> Option<f64> {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     times: BTreeMap<(String, String), BTreeMap<u32, f64>>,
+    /// Of the time on the bare directory, what programs computed by themselves.
+    computed: BTreeMap<(String, u32), f64>,
 }
 
 impl Results {
@@ -98,9 +100,12 @@ impl Results {
             .iter()
             .filter(|record| record.mode == mode && record.failure.is_none())
         {
-            for (row, ns, count) in &record.rows {
+            for (row, ns, count, own) in &record.rows {
                 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a workload are far from 2^53")]
-                let each = *ns as f64 / f64::from((*count).max(1));
+                let [each, own] = [*ns, *own].map(|ns| ns as f64 / f64::from((*count).max(1)));
+                if record.place == "native" {
+                    results.computed.insert((row.clone(), record.round), own);
+                }
                 let rounds = results.times.entry((row.clone(), record.place.clone())).or_default();
                 rounds.insert(record.round, each);
             }
@@ -146,12 +151,18 @@ impl Results {
         Spread::of(&ratios)
     }
 
-    /// The limit: what the same requests cost when they are answered from memory, and the native work besides.
+    /// The limit: what the same requests cost when they are answered from memory, and the work of the filesystem below
+    /// besides, which is the native time without the programs' own. None for bulk data, which no request carries.
     pub(crate) fn limit(&self, row: &str) -> Option<Spread> {
-        let mut spread = self.ratio(row, "null", "native")?;
-        for value in [&mut spread.median, &mut spread.min, &mut spread.max] {
-            *value += 1.0;
+        if row.starts_with("seq-") {
+            return None;
         }
-        Some(spread)
+        let (null, native) = (self.rounds(row, "null")?, self.rounds(row, "native")?);
+        let of_round = |(round, native): (&u32, &f64)| {
+            let own = self.computed.get(&(row.to_owned(), *round)).copied().unwrap_or(0.0);
+            Some((null.get(round)? + (native - own).max(0.0)) / native)
+        };
+        let limits: Vec<f64> = native.iter().filter_map(of_round).collect();
+        Spread::of(&limits)
     }
 }
