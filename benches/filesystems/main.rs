@@ -32,6 +32,8 @@ enum Task {
     Report(report::ReportArgs),
     /// The time and memory of an operation as what is known grows
     Growth(growth::GrowthArgs),
+    /// Puts what comes on standard input between the marks of a document
+    Insert { document: PathBuf, mark: String },
     /// One group of operations
     Op { group: String, dir: PathBuf, count: u32 },
     /// One workload of tools
@@ -58,6 +60,9 @@ fn main() -> ExitCode {
         Task::Suite(args) => suite::run(&args),
         Task::Report(args) => report::run(&args),
         Task::Growth(args) => growth::run(&args),
+        Task::Insert { document, mark } => io::read_to_string(io::stdin())
+            .and_then(|text| report::update(&document, &mark, &text))
+            .map(|()| true),
         Task::Op { group, dir, count } => ops::run(&group, &dir, count).map(|rows| {
             println!("{}", ops::line(&rows));
             true

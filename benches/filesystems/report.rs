@@ -12,8 +12,6 @@ use super::places;
 use super::suite::{self, Record};
 use super::table::{PEERS, ROWS, Results, Row, Spread};
 
-const BEGIN: &str = "<!-- results: written by scripts/bench --update-docs -->";
-const END: &str = "<!-- end of results -->";
 const MODES: [(&str, &str); 2] = [
     ("pinned", "Everything on one core"),
     (
@@ -71,7 +69,7 @@ pub(crate) fn run(args: &ReportArgs) -> io::Result<bool> {
     fs::write(&args.json, serde_json::to_string_pretty(&all)?)?;
     println!("{text}");
     if let Some(document) = &args.update_docs {
-        update(document, &text)?;
+        update(document, "results", &text)?;
     }
     Ok(failures.is_empty())
 }
@@ -277,17 +275,19 @@ fn as_json(results: &Results) -> Value {
     json!({ "rows": rows, "peers": PEERS })
 }
 
-/// Writes the tables between the marks of the document.
-fn update(document: &Path, text: &str) -> io::Result<()> {
+/// Writes text between two marks of the document.
+pub(crate) fn update(document: &Path, mark: &str, text: &str) -> io::Result<()> {
+    let begin = format!("<!-- {mark}: written by scripts/bench --update-docs -->");
+    let end = format!("<!-- end of {mark} -->");
     let old = fs::read_to_string(document)?;
     let parts = old
-        .split_once(BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+        .split_once(&begin)
+        .and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
     let Some((before, after)) = parts else {
         return Err(io::Error::other(format!(
-            "{} has no place for results",
+            "{} has no place for {mark}",
             document.display()
         )));
     };
-    fs::write(document, format!("{before}{BEGIN}\n\n{}\n{END}{after}", text.trim()))
+    fs::write(document, format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim()))
 }
