@@ -42,8 +42,8 @@ struct Answers {
 }
 
 const ANSWERS: Answers = Answers {
-    entry: Duration::ZERO,
-    attr: Duration::ZERO,
+    entry: Duration::from_secs(60),
+    attr: Duration::from_secs(60),
     absent: None,
     readers_no_flush: true,
     appends_by_daemon: true,
