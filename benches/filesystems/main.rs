@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "results are what it is for")]
 
 mod growth;
+mod memory;
 mod null;
 mod ops;
 mod places;
