@@ -21,8 +21,11 @@ mod mount;
 mod moved;
 mod names;
 mod open;
+#[doc(hidden)]
+pub mod probe;
 mod publish;
 mod rename;
+mod requests;
 mod upkeep;
 mod watch;
 
@@ -33,6 +36,7 @@ pub use errno::{FsError, Result, errno_text, refusal_errno};
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
 pub use mount::{Mount, MountOptions};
+pub use requests::{RequestKind, Requests};
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -148,6 +152,8 @@ pub struct MountStatus {
     pub open_files: usize,
     /// Files and directories the kernel knows.
     pub inodes: usize,
+    /// Requests from the kernel by kind.
+    pub requests: Vec<(RequestKind, u64)>,
 }
 
 impl Guard {
