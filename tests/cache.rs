@@ -286,8 +286,8 @@ fn changes_behind_the_mount_without_an_end() {
                         backing.join(format!("s{worker}")),
                         backing.join("d").join(format!("s{worker}")),
                     );
-                    fs::write(&one, round.to_string()).unwrap();
-                    fs::rename(&one, &two).unwrap();
+                    drop(fs::write(&one, round.to_string()));
+                    drop(fs::rename(&one, &two));
                     drop(fs::rename(backing.join("d"), backing.join("d2")));
                     drop(fs::create_dir(backing.join("d")));
                     drop(fs::remove_dir(backing.join("d")));

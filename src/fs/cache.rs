@@ -165,6 +165,14 @@ impl Mount {
     /// # Errors
     /// `ESTALE`.
     pub(super) fn check_dir(&self, who: &Who, dir: &Arc<Node>) -> Result<()> {
+        self.check_dirs(who, [dir, dir])
+    }
+
+    /// The same for the two directories of a rename.
+    ///
+    /// # Errors
+    /// `ESTALE`.
+    pub(super) fn check_dirs(&self, who: &Who, dirs: [&Arc<Node>; 2]) -> Result<()> {
         if !self.caches() {
             return Ok(());
         }
@@ -173,19 +181,7 @@ impl Mount {
         if doubtful.is_empty() {
             return Ok(());
         }
-        let is_doubtful = |node: &Node| doubtful.iter().any(|(id, _)| *id == node.id());
-        let mut at = Some(Arc::clone(dir));
-        let mut depth = 0_u32;
-        let below = loop {
-            match at {
-                None => break false,
-                Some(node) if is_doubtful(&node) => break true,
-                // Outsiders move directories unseen: the way up may lead round in a circle.
-                Some(_) if depth > 4096 => break true,
-                Some(node) => at = node.place().parent,
-            }
-            depth += 1;
-        };
+        let below = dirs.iter().any(|dir| is_below(dir, &doubtful));
         drop(doubtful);
         if below && who.may_be_sent_back_for_dir() {
             return Err(FsError::Store(StoreError::Moved));
@@ -219,7 +215,7 @@ impl Mount {
     }
 
     /// Notes that the kernel may hold an entry for a name, which was found to lead to the node after `since`.
-    pub(super) fn entry_known(&self, dir: &Node, name: &OsStr, node: &Node, since: u64) {
+    pub(super) fn entry_known(&self, dir: &Arc<Node>, name: &OsStr, node: &Node, since: u64) {
         let (hash, id) = (self.entry_hash(dir, name), node.id());
         let old = self.entries.lock(&hash).insert(hash, id);
         if let Some(old) = old.filter(|old| *old != id) {
@@ -231,7 +227,7 @@ impl Mount {
                 None => inode.told.push(Told { hash, doubtful: None }),
             }
         }
-        if self.guard().changes_seen() != since && self.caches() {
+        if self.changes_seen() != since && self.caches() {
             // Something was changed after it was looked at, and this was not known yet: it may have been this.
             self.doubt_name(dir, name);
             self.guard().wake_watch();
@@ -255,7 +251,7 @@ impl Mount {
     }
 
     /// Somebody else has changed a name, or may have: whoever comes by it is sent back, until the kernel has forgotten it.
-    pub(super) fn doubt_name(&self, dir: &Node, name: &OsStr) {
+    pub(super) fn doubt_name(&self, dir: &Arc<Node>, name: &OsStr) {
         if !self.knows(dir.id()) {
             return;
         }
@@ -279,6 +275,26 @@ impl Mount {
         self.doubt(Doubt::Attributes(dir.id()));
     }
 
+    /// The same, if the name does not lead where the kernel was told it does. Never with the lock of the directory held.
+    pub(super) fn doubt_name_if_changed(&self, dir: &Arc<Node>, name: &OsStr) {
+        let hash = self.entry_hash(dir, name);
+        let id = self.entries.lock(&hash).get(&hash).copied();
+        if id.is_some_and(|id| self.leads_still(dir, name, id)) {
+            self.doubt_attributes(dir.id());
+        } else {
+            self.doubt_name(dir, name);
+        }
+    }
+
+    fn leads_still(&self, dir: &Arc<Node>, name: &OsStr, id: u64) -> bool {
+        let node = self.inodes.lock(&id).get(&id).map(|inode| Arc::clone(&inode.node));
+        let Some(node) = node else { return false };
+        match self.staged_child(dir, name) {
+            Some(staged) => Arc::ptr_eq(&staged, &node),
+            None => self.guard().store.leads_to(dir, name, &node).unwrap_or(false),
+        }
+    }
+
     /// Somebody else has changed attributes, or may have.
     pub(super) fn doubt_attributes(&self, id: u64) {
         if self.knows(id) {
@@ -294,8 +310,18 @@ impl Mount {
         self.inodes.lock(&id).contains_key(&id)
     }
 
+    /// Moves with every change that somebody else has made.
+    pub(super) fn changes_seen(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Everything the kernel was told may have changed.
     pub(super) fn doubt_everything(&self) {
+        self.note_change();
         let mut all = Vec::new();
         self.inodes
             .each(|shard| all.extend(shard.values().map(|inode| Arc::clone(&inode.node))));
@@ -354,7 +380,7 @@ impl Mount {
     }
 
     /// This mount has changed what a name leads to: the kernels of the others must learn of it.
-    pub(super) fn name_changed(&self, dir: &Node, name: &OsStr) {
+    pub(super) fn name_changed(&self, dir: &Arc<Node>, name: &OsStr) {
         self.tell_others(|other| other.doubt_name(dir, name));
     }
 
@@ -365,18 +391,32 @@ impl Mount {
 
     fn tell_others(&self, tell: impl Fn(&Self)) {
         let guard = self.guard();
-        guard.note_change();
         let caching = guard.caching.load(Ordering::Acquire);
         if caching == 0 || caching == 1 && self.kernel.get().is_some() {
             return;
         }
         for other in guard.mounts() {
             if other.id() != self.id() && other.kernel.get().is_some() {
+                other.note_change();
                 tell(&other);
             }
         }
         guard.wake_watch();
     }
+}
+
+/// Whether a directory is one of these, or below one.
+fn is_below(dir: &Arc<Node>, doubtful: &[(u64, Timestamp)]) -> bool {
+    let mut at = Arc::clone(dir);
+    // Outsiders move directories unseen: the way up may lead round in a circle.
+    for _ in 0..4096 {
+        if doubtful.iter().any(|(id, _)| *id == at.id()) {
+            return true;
+        }
+        let Some(above) = at.place().parent else { return false };
+        at = above;
+    }
+    true
 }
 
 impl Guard {

@@ -165,7 +165,7 @@ impl Mount {
         let Some(dir) = at.dir.clone() else {
             return Err(FsError::Errno(c::ENOENT));
         };
-        let since = guard.changes_seen();
+        let since = self.changes_seen();
         let mut stat = sys::stat(&file)?;
         let node = guard.store.adopt(&dir, &at.name, sys::dup(&file)?, &stat);
         let now = clock::now();
@@ -326,7 +326,7 @@ impl Mount {
         self.check_dir(&who, &dir)?;
         self.guard().publish(&node)?;
         let names = self.free_name(&dir, name)?;
-        let since = self.guard().changes_seen();
+        let since = self.changes_seen();
         let at = at(&dir, name);
         let old = who.name_of(&node);
         let from = self.guard().level_of_file(old.dir.as_ref(), &old.name, &node);
@@ -363,7 +363,7 @@ impl Mount {
     /// the look at it: the kernel takes no other kind of file for an answer, and looks again.
     fn made(&self, who: &Who, at: &At, dir: &Arc<Node>, kind: Kind) -> Result<Entry> {
         let name = &*at.name;
-        let since = self.guard().changes_seen();
+        let since = self.changes_seen();
         let (node, stat) = self.guard().store.lookup(dir, name)?;
         if node.kind() != kind {
             return Err(FsError::Errno(c::ESTALE));

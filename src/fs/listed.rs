@@ -30,7 +30,7 @@ impl Mount {
                     Err(_) => false,
                 };
             }
-            let since = self.guard().changes_seen();
+            let since = self.changes_seen();
             let Ok((node, entry)) = self.listed(&dir, item.name) else {
                 return false;
             };

@@ -48,7 +48,7 @@ impl Mount {
             return Err(FsError::Errno(c::ENOENT));
         }
         let at = guard.ledger.latest();
-        let since = guard.changes_seen();
+        let since = self.changes_seen();
         let found = match self.staged_child(&dir, name) {
             Some(node) => self.attributes_of(&node).map(|stat| (node, stat)),
             None => guard.store.lookup(&dir, name).map_err(FsError::from),

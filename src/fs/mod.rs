@@ -106,8 +106,6 @@ pub struct Guard {
     watcher: OnceLock<Option<watch::Watcher>>,
     /// Mounts whose kernel remembers names and attributes.
     caching: AtomicUsize,
-    /// Changes seen that somebody may not have told his kernel of.
-    changes: AtomicU64,
     /// A kernel has something to forget.
     doubts_wait: AtomicBool,
 }
@@ -179,7 +177,6 @@ impl Guard {
             stopping: AtomicBool::new(false),
             watcher: OnceLock::new(),
             caching: AtomicUsize::new(0),
-            changes: AtomicU64::new(0),
             doubts_wait: AtomicBool::new(false),
         });
         upkeep::start(&guard);

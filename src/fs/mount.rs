@@ -76,6 +76,8 @@ pub struct Mount {
     pub(super) names: RandomState,
     /// The kernel's side, where it may remember anything.
     pub(super) kernel: OnceLock<Box<dyn KernelCache>>,
+    /// Changes made by others, so far.
+    pub(super) changes: AtomicU64,
     /// What it is to be told to forget.
     pub(super) doubts: Mutex<HashSet<Doubt>>,
     /// Directories that may not be where it believes them.
@@ -100,6 +102,7 @@ impl Mount {
             entries: Sharded::default(),
             names: RandomState::new(),
             kernel: OnceLock::new(),
+            changes: AtomicU64::new(0),
             doubts: Mutex::default(),
             moved_dirs: Mutex::default(),
             files: Sharded::default(),

@@ -68,10 +68,8 @@ impl Guard {
                     name: staged.name.clone(),
                 });
                 node.unpin();
-                self.for_caching(|mount| {
-                    mount.doubt_attributes(node.id());
-                    mount.doubt_attributes(dir.id());
-                });
+                // The directory changes now; the kernels that were told before do not know when.
+                self.for_caching(|mount| mount.doubt_attributes(dir.id()));
                 state.name_unsynced = !staged.durable;
                 if let Ok(stat) = sys::stat(&*staged.file) {
                     self.ledger

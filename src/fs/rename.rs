@@ -67,8 +67,7 @@ impl Mount {
         if flags & !(c::RENAME_NOREPLACE | c::RENAME_EXCHANGE) != 0 {
             return Err(FsError::Errno(c::EINVAL));
         }
-        self.check_dir(&who, &from)?;
-        self.check_dir(&who, &to)?;
+        self.check_dirs(&who, [&from, &to])?;
         let mut locks = lock_both(&from, &to);
         let mut tries = TRIES;
         let done = loop {
@@ -366,7 +365,7 @@ impl Mount {
     /// The file's lock, if it is a file, is held.
     fn moved(&self, node: &Arc<Node>, to: &End) {
         // The kernel moves its entry along without looking the name up.
-        self.entry_known(&to.dir, &to.at.name, node, self.guard().changes_seen());
+        self.entry_known(&to.dir, &to.at.name, node, self.changes_seen());
         node.set_place(Place {
             parent: Some(Arc::clone(&to.dir)),
             name: to.at.name.clone(),

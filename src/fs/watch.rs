@@ -101,7 +101,6 @@ impl Guard {
     fn changed_outside(&self, watcher: &Watcher, event: &WatchEvent<'_>) {
         if event.overflow {
             log::warn!("too many changes at once: everything is looked at anew");
-            self.note_change();
             self.for_caching(super::mount::Mount::doubt_everything);
             return;
         }
@@ -117,23 +116,14 @@ impl Guard {
         let object = event.object.or(itself).and_then(|handle| self.store.by_handle(handle));
         if dir.is_some() || object.is_some() {
             // Also where the file is not known: somebody may just be getting to know it.
-            self.note_change();
+            self.for_caching(super::mount::Mount::note_change);
         }
         if let (true, Some((_, name)), Some(dir)) = (event.names, event.name, dir) {
-            self.for_caching(|mount| mount.doubt_name(&dir, name));
+            self.for_caching(|mount| mount.doubt_name_if_changed(&dir, name));
         }
         if let Some(node) = object {
             self.for_caching(|mount| mount.doubt_attributes(node.id()));
         }
-    }
-
-    /// Moves with every change of names or attributes that was not made by whoever may have told its kernel otherwise.
-    pub(super) fn changes_seen(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    pub(super) fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Another mount has something to forget: soon rather than at the next event.

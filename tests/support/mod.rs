@@ -35,6 +35,16 @@ impl Tree {
 
     /// A fresh tree in `dir`, with bounds of its attic.
     pub(crate) fn with(dir: TempDir, attic: AtticLimits, fill: impl FnOnce(&Path)) -> Self {
+        let options = GuardOptions {
+            attic,
+            watch_own: true,
+            ..GuardOptions::default()
+        };
+        Self::with_options(dir, options, fill)
+    }
+
+    /// A fresh tree in `dir`. Without `watch_own` nobody in this process changes it past the mounts.
+    pub(crate) fn with_options(dir: TempDir, options: GuardOptions, fill: impl FnOnce(&Path)) -> Self {
         let backing = dir.path().join("backing");
         fs::create_dir(&backing).expect("the backing directory");
         fill(&backing);
@@ -44,9 +54,7 @@ impl Tree {
         let options = GuardOptions {
             id: "test".to_owned(),
             max_fds: hard,
-            attic,
-            watch_own: true,
-            ..GuardOptions::default()
+            ..options
         };
         let guard = Guard::open(root, options).expect("a guard");
         Self {
