@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::recording::RecordingArgs;
 use super::topics;
 use crate::control::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View, check_owner_name};
 
@@ -101,6 +102,8 @@ pub(crate) struct PolicyArgs {
     pub(crate) linger: Option<Duration>,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
 }
 
 /// Bounds of the attic. They are those of the guard: they count where this command starts it.
@@ -295,6 +298,8 @@ pub(crate) struct GuardArgs {
     pub(crate) runtime_dir: PathBuf,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -105,9 +105,10 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "sync" => flags.sync = true,
         "async" => flags.sync = false,
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" => {}
+        "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "linger"
-        | "attic-age" | "attic-size" | "fsname" | "subtype" => return Err("it needs a value".to_owned()),
+        | "attic-age" | "attic-size" | "events" | "fsname" | "subtype" => return Err("it needs a value".to_owned()),
         other if other.starts_with("x-") || other.starts_with("X-") => {}
         _ => return Err("unknown".to_owned()),
     }
@@ -131,6 +132,7 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "linger" => policy.linger = Some(parse_duration(value)?),
         "attic-age" => policy.bounds.attic_age = Some(parse_duration(value)?),
         "attic-size" => policy.bounds.attic_size = Some(parse_size(value)?),
+        "events" => policy.recording.events = Some(value.into()),
         "comment" => {}
         other if other.starts_with("x-") || other.starts_with("X-") => {}
         _ => return Err("unknown".to_owned()),

@@ -20,6 +20,8 @@ pub(crate) fn guard(args: &GuardArgs, log: &LogArgs) -> Result<ExitCode, Problem
         runtime_dir: args.runtime_dir.clone(),
         attic_age: args.bounds.attic_age,
         attic_size: args.bounds.attic_size,
+        events: args.recording.options(&args.runtime_dir, &args.id),
+        events_observations: args.recording.events_observations,
     };
     let (root, first_word) = control::leave_caller().map_err(|error| Problem::new(what, error))?;
     let log_file = match &log.log_file {

@@ -33,11 +33,35 @@ pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Hos
         ..GuardOptions::default()
     };
     let guard = Guard::open(root, options).map_err(io::Error::other)?;
-    Ok(Arc::new(Plug { guard }))
+    let events = record(&guard, settings)?;
+    Ok(Arc::new(Plug { guard, events }))
+}
+
+/// Begins the record of events; where it is.
+fn record(guard: &Guard, settings: &Settings) -> io::Result<Option<String>> {
+    let Some(options) = settings.events.clone() else {
+        return Ok(None);
+    };
+    let (path, asked_for) = (options.path.to_string_lossy().into_owned(), !options.temporary);
+    let begun = guard
+        .events()
+        .record_to(options, settings.events_observations, &settings.guard, &settings.root);
+    match begun {
+        Ok(()) => Ok(Some(path)),
+        Err(error) if asked_for => Err(io::Error::new(
+            error.kind(),
+            format!("events cannot be written to {path}: {error}"),
+        )),
+        Err(error) => {
+            log::warn!("no events are written: {path}: {error}");
+            Ok(None)
+        }
+    }
 }
 
 struct Plug {
     guard: Arc<Guard>,
+    events: Option<String>,
 }
 
 /// A watch on the refusals of one owner.
@@ -137,6 +161,10 @@ impl Host for Plug {
             ("name records".to_owned(), status.name_records as u64),
         ];
         (owners.collect(), counts)
+    }
+
+    fn events_file(&self) -> Option<String> {
+        self.events.clone()
     }
 
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {

@@ -16,6 +16,7 @@ mod mountinfo;
 mod mounting;
 mod output;
 mod place;
+mod recording;
 mod run;
 mod run_child;
 mod status;

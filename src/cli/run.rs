@@ -13,6 +13,7 @@ use super::guarding;
 use super::mounting;
 use super::output::{Problem, RUN_FAILED, note};
 use super::place::{self, Place};
+use super::recording::RecordingArgs;
 use super::run_child::{self, Child, Ended, View};
 use super::supervise::{self, Supervision};
 use crate::control::{Attach, Attribution, Client, Policy, RuntimeDir, Surroundings, unmount};
@@ -34,7 +35,10 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
     let place = place::resolve(workspace)?;
     if let Some(guarded) = &place.guarded {
         let mut client = guarding::reach_mounted(guarded)?;
-        if args.policy.policy() != Policy::default() || args.policy.bounds != BoundsArgs::default() {
+        if args.policy.policy() != Policy::default()
+            || args.policy.bounds != BoundsArgs::default()
+            || args.policy.recording != RecordingArgs::default()
+        {
             note(&format!(
                 "the rules of the mount at {} hold; those of this command line (--mode, --unseen and so on) have no effect",
                 guarded.mount.point.display()
@@ -49,7 +53,7 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         return Session::begin(client)?.run_in_place(&start, args, None);
     }
     guarding::check_guardable(&place)?;
-    let client = guarding::reach(&place, &args.policy.bounds, log)?;
+    let client = guarding::reach(&place, &args.policy, log)?;
     Session::begin(client)?.run_guarded(args, &place)
 }
 

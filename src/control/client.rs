@@ -3,6 +3,7 @@
 //! It never starts a guard where one answers.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -58,6 +59,8 @@ pub struct Launch {
     pub attic_age: Option<Duration>,
     /// How many bytes the attic keeps, where somebody has said so.
     pub attic_size: Option<u64>,
+    /// Further flags of the guard.
+    pub flags: Vec<OsString>,
 }
 
 /// A conversation with a guard.
@@ -318,6 +321,7 @@ impl Launch {
         let age = self.attic_age.map(|age| format!("--attic-age={}", age.as_secs()));
         let size = self.attic_size.map(|size| format!("--attic-size={size}"));
         command.args(age.into_iter().chain(size));
+        command.args(&self.flags);
         let root = root.try_clone()?;
         let fail = |error: io::Error| ClientError::Start(format!("{}: {error}", self.program.display()));
         let mut child = command

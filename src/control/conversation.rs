@@ -332,6 +332,7 @@ impl Conversation {
             mounts: mounts.collect(),
             owners,
             counts: counts.into_iter().collect(),
+            events: self.server.host.events_file(),
         }
     }
 }

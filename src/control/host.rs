@@ -32,6 +32,11 @@ pub trait Host: Send + Sync + 'static {
     /// The owners that exist, and counts by name.
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>);
 
+    /// Where events are written to.
+    fn events_file(&self) -> Option<String> {
+        None
+    }
+
     /// Tells `sink` every refusal of this owner from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
 

@@ -221,6 +221,8 @@ pub struct Status {
     pub owners: Vec<OwnerStatus>,
     /// Counts by name.
     pub counts: std::collections::BTreeMap<String, u64>,
+    /// Where events are written to.
+    pub events: Option<String>,
 }
 
 /// One mount.

@@ -110,6 +110,7 @@ impl Mount {
             under_way,
         };
         let verdict = self.judge(&who, &subject)?;
+        self.note_edit(&who, open, intent);
         let unseen = verdict == Verdict::Judged(Keep::Yes);
         if unseen && !open.has_kept(stat.token()) {
             self.keep_copy(&who, operation, &at, open.file(), &stat)?;
@@ -150,6 +151,7 @@ impl Mount {
         }
         self.note_unjudged_stores(&open, false);
         let size = self.credit_writer(&open, &state, false)?;
+        self.record_written(&open, "flush");
         if size > 0 {
             self.end_changing(&open, &mut state);
         }
@@ -214,6 +216,7 @@ impl Mount {
             {
                 log::debug!("a closed file could not be looked at: {error}");
             }
+            self.record_written(open, "close");
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
@@ -270,6 +273,7 @@ impl Mount {
             if self.credit_writer(&open, &state, false)? > 0 {
                 self.end_changing(&open, &mut state);
             }
+            self.record_written(&open, "fsync");
             drop(state);
         }
         let unsynced = {

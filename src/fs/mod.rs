@@ -9,6 +9,7 @@ mod create;
 mod data;
 mod dir;
 mod errno;
+mod events;
 mod judge;
 mod ledger;
 mod level;
@@ -210,6 +211,7 @@ impl Guard {
         self.stopping.store(true, Ordering::Release);
         self.publish_all();
         self.store.attic().retire();
+        self.events.stop_recording();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

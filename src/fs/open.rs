@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::caller::{Arrival, At, Caller, Who};
 use super::errno::{FsError, Result};
+use super::events::Written;
 use super::judge::{Subject, Verdict, change_under_way};
 use super::ledger::Present;
 use super::mount::Mount;
+use crate::audit::Change;
 use crate::clock;
 use crate::guard::{Author, Intent, Keep, Level, OwnerId, Process, Produced, Token};
 use crate::store::{Changing, FileState, Kind, Node, Slot, StoreError, libc_flags as c};
@@ -81,6 +83,8 @@ pub struct FileHandle {
     /// What the file held when it was opened by an owner who had not seen it, and whom the kernel will not keep from
     /// mapping it.
     pre_image: Mutex<Option<Slot>>,
+    /// What it has changed since that was last put on record; nothing where no record is kept.
+    written: Mutex<Option<Box<Written>>>,
 }
 
 impl FileHandle {
@@ -116,6 +120,10 @@ impl FileHandle {
 
     pub(super) fn level(&self) -> Level {
         self.level
+    }
+
+    pub(super) fn written(&self) -> &Mutex<Option<Box<Written>>> {
+        &self.written
     }
 
     pub(super) fn writes(&self) -> bool {
@@ -393,6 +401,8 @@ impl Mount {
                 Err(error) => return Err(error.into()),
                 Ok(()) => {
                     self.produced(who, at, node, file, intent == Intent::Replace)?;
+                    let change = if size == 0 { Change::Replace } else { Change::Edit };
+                    self.record_change(who, (operation, change), (at, None), level, Some(node));
                     return Ok(());
                 }
             }
@@ -451,6 +461,7 @@ impl Mount {
         let io = self.io_mode(&opening, id);
         let writes = opening.flags & c::O_ACCMODE != c::O_RDONLY;
         let guarded = opening.level != Level::Off;
+        let written = self.begin_written(&opening);
         let handle = Arc::new(FileHandle {
             id,
             node: Arc::clone(opening.node),
@@ -471,6 +482,7 @@ impl Mount {
             kept: Mutex::default(),
             maps: guarded && opening.current && io.passes_by() && opening.flags & c::O_ACCMODE == c::O_RDWR,
             pre_image: Mutex::new(None),
+            written: Mutex::new(written),
         });
         state.handles += 1;
         if let (true, Some(process)) = (handle.maps, handle.process) {

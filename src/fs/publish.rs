@@ -7,8 +7,10 @@ use hashbrown::HashSet;
 use super::Guard;
 use super::caller::At;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::events::level_name;
 use super::judge::credit;
 use super::ledger::Present;
+use crate::audit::Details;
 use crate::clock;
 use crate::guard::{Author, Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
 use crate::store::{DirState, FileState, Node, Place, Staged, StoreError, Winner};
@@ -150,7 +152,14 @@ impl Guard {
             step,
             why,
         };
-        self.events().refused(clock::now(), staged.owner, true, refusal);
+        let details = Details {
+            errno: refusal_errno(code, Intent::Create, there),
+            level: level_name(self.level_of(Some(&staged.dir), &staged.name)),
+            rule: "S5",
+            ..Details::default()
+        };
+        self.events()
+            .refused(clock::now(), staged.owner, true, refusal, details);
         FsError::Refused(reason)
     }
 

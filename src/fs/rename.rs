@@ -9,6 +9,7 @@ use super::errno::{FsError, Result};
 use super::judge::{Subject, Verdict, at, change_under_way};
 use super::mount::Mount;
 use super::moved::MovedDir;
+use crate::audit::Change;
 use crate::guard::{Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{DirState, Exchange, Expected, FileState, Kind, Node, Place, StoreError, Winner, libc_flags as c};
 use crate::sync::MutexGuard;
@@ -110,6 +111,7 @@ impl Mount {
         if flags & c::RENAME_EXCHANGE != 0 {
             let other = target.node().and_then(|node| self.before_move(node));
             self.exchange(who, &mut source, &mut target)?;
+            self.record_renamed(who, &source, &target, Change::Exchange, &moved);
             return Ok([dir, other]);
         }
         let (one, other) = (source.file(), target.file());
@@ -121,6 +123,11 @@ impl Mount {
         let verdict = self.judge_target(who, &target, displaced.as_deref())?;
         self.carry_out(who, &source, &target, &moved, verdict, flags, displaced.as_deref_mut())?;
         self.note_renamed(who, &source, &target, &moved);
+        let change = match target.found {
+            Some(_) => Change::RenameOver,
+            None => Change::Rename,
+        };
+        self.record_renamed(who, &source, &target, change, &moved);
         drop((moving, displaced));
         Ok([dir, None])
     }
@@ -333,6 +340,15 @@ impl Mount {
         self.note_at(who, target, Some(moved));
         self.moved(moved, target);
         self.note_come_from_off(who, source, target);
+    }
+
+    /// A move between a guarded and an unguarded name is a change of the guarded one.
+    fn record_renamed(&self, who: &Who, source: &End, target: &End, change: Change, moved: &Node) {
+        let level = match source.level {
+            Level::Off => target.level,
+            level @ (Level::Guard | Level::Keep) => level,
+        };
+        self.record_change(who, ("rename", change), (&source.at, Some(&target.at)), level, Some(moved));
     }
 
     fn note_come_from_off(&self, who: &Who, source: &End, target: &End) {
