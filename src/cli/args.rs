@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// Show guards, mounts, owners and counts
     #[command(after_help = topics::STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Show what the guard has written down: refusals, changes, what was kept
+    #[command(after_help = topics::LOG_EXAMPLES)]
+    Log(EventLogArgs),
     /// List, show, compare, restore and drop what the guard has kept
     #[command(after_help = topics::ATTIC_EXAMPLES, arg_required_else_help = false)]
     Attic(AtticArgs),
@@ -187,6 +190,34 @@ pub(crate) struct StatusArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print all counts in the text form of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) metrics: bool,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct EventLogArgs {
+    /// The guarded directory, or a mount of it [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Go on with what happens from now on
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only what this owner, or one below it, did
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// Only what concerns these paths; a pattern as in .gitignore
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) path: Option<String>,
+    /// Only refusals
+    #[arg(long)]
+    pub(crate) refused: bool,
+    /// Print the lines as they were written, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read this file instead of the one of the directory's guard
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    pub(crate) events: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::metrics;
 use crate::audit::WatcherId;
 use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Serve, ServeFor, Serving, Settings, Sink};
 use crate::control::{Policy, options};
@@ -151,7 +152,8 @@ impl Host for Plug {
             }
         });
         let status = self.guard.status();
-        let counts = vec![
+        let (written, dropped) = events.recorded();
+        let mut counts = vec![
             ("operations".to_owned(), status.operations),
             ("observations".to_owned(), status.observations),
             ("refusals".to_owned(), status.refusals),
@@ -159,7 +161,13 @@ impl Host for Plug {
             ("known files".to_owned(), status.nodes as u64),
             ("file records".to_owned(), status.file_records as u64),
             ("name records".to_owned(), status.name_records as u64),
+            ("recorded refusals".to_owned(), events.would_refuse.get()),
+            ("files not kept".to_owned(), events.not_kept.get()),
+            ("events written".to_owned(), written),
+            ("events dropped".to_owned(), dropped),
         ];
+        let by_code = events.by_code.each();
+        counts.extend(by_code.map(|(code, count)| (format!("{}{code}", metrics::BY_CODE), count)));
         (owners.collect(), counts)
     }
 

@@ -5,12 +5,15 @@
 mod args;
 mod attic;
 mod doctor;
+mod event_reader;
 mod fuse_options;
 mod guard;
 mod guarding;
 mod help;
 mod host;
+mod log;
 mod logging;
+mod metrics;
 mod mount;
 mod mountinfo;
 mod mounting;
@@ -86,6 +89,7 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
+        Command::Log(args) => self::log::log(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

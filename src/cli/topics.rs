@@ -62,6 +62,17 @@ Examples:
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
 
+pub(crate) const LOG_EXAMPLES: &str = "\
+Examples:
+  unclobber log                                everything, the oldest first
+  unclobber log --follow --refused             refusals as they happen
+  unclobber log --owner A --path 'src/**' --json ~/project
+
+Reads the file that the guard of DIR writes, or wrote, and its older ones; it
+survives that they are begun anew. docs/EVENTS.md describes the lines.
+
+Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
+
 pub(crate) const ATTIC_EXAMPLES: &str = "\
 Examples:
   unclobber attic list ~/project
