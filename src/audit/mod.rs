@@ -56,13 +56,15 @@ pub struct Events {
 
 impl Events {
     /// Passes a refusal on to whoever watches, and puts it on record.
-    pub fn refused(&self, at: Timestamp, owner: OwnerId, enforced: bool, refusal: Refusal, details: Details) {
+    pub fn refused(&self, at: Timestamp, owner: OwnerId, enforced: bool, refusal: Refusal, mut details: Details) {
         self.refusals.add();
         self.by_code.add(refusal.code);
         if !enforced {
             self.would_refuse.add();
         }
         self.by_owner.lock(&owner).entry(owner).or_default().refusals += 1;
+        // Where there is no file, nothing is noted of it that could tell.
+        details.again |= details.version.is_none() && self.told.is_repeated(owner, enforced, &refusal);
         let report = Arc::new(Report {
             sequence: self.told.next_sequence(),
             at,

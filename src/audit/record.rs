@@ -338,6 +338,17 @@ pub(super) fn mark(sequence: u64, mark: Mark<'_>) -> Vec<u8> {
     finish(sequence, Line { time, ..line })
 }
 
+/// A refusal as an object; its sequence number is that of the report.
+pub(super) fn fields(report: &Report) -> serde_json::Value {
+    let line = Line {
+        v: EVENTS_VERSION,
+        seq: report.sequence,
+        ..of_refusal(report)
+    };
+    // Nothing in it can fail to be written as JSON: strings, numbers and words.
+    serde_json::to_value(line).unwrap_or_default()
+}
+
 fn by(actor: &Actor) -> Line<'_> {
     Line {
         pid: actor.pid,

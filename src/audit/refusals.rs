@@ -60,6 +60,12 @@ impl Report {
             line.replacen("refused:", "would be refused:", 1)
         }
     }
+
+    /// The report as an object, as `docs/EVENTS.md` describes it; `seq` counts refusals alone.
+    #[must_use]
+    pub fn fields(&self) -> serde_json::Value {
+        super::record::fields(self)
+    }
 }
 
 /// Takes reports as they happen, on the thread of the refused request: it must not block.
@@ -111,6 +117,18 @@ impl Refusals {
                 (watcher.sink)(report);
             }
         }
+    }
+
+    /// Whether the same was refused before for the same cause, as far as is remembered.
+    pub(super) fn is_repeated(&self, owner: OwnerId, enforced: bool, refusal: &Refusal) -> bool {
+        let is_same = |report: &Arc<Report>| {
+            let last = &report.refusal;
+            report.owner == owner
+                && report.enforced == enforced
+                && (last.operation, last.code, last.changed_at) == (refusal.operation, refusal.code, refusal.changed_at)
+                && last.path == refusal.path
+        };
+        self.recent.lock().iter().rev().any(is_same)
     }
 
     pub(super) fn watch(&self, owner: Option<OwnerId>, sink: Sink) -> WatcherId {

@@ -141,6 +141,9 @@ pub(crate) struct RunArgs {
     /// The owner: commands run under one name share what they have read [default: a fresh owner]
     #[arg(long, value_name = "NAME", value_parser = parse_owner)]
     pub(crate) owner: Option<String>,
+    /// Write all refusals to this file as JSON when the command has ended
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
     /// The command and its arguments

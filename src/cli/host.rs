@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::metrics;
 use crate::audit::WatcherId;
-use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Serve, ServeFor, Serving, Settings, Sink};
+use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Refusal, Serve, ServeFor, Serving, Settings, Sink};
 use crate::control::{Policy, options};
 use crate::front;
 use crate::fs::{Guard, GuardOptions, MountOptions};
@@ -176,8 +176,14 @@ impl Host for Plug {
     }
 
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
-        let told = Box::new(move |report: &crate::audit::Report| sink(&report.line()));
-        let id = self.guard.events().watch(Some(owner), told);
+        let below = format!("{}/", self.guard.owners().name(owner));
+        let told = Box::new(move |report: &crate::audit::Report| {
+            let own = report.owner == owner;
+            if own || report.refusal.owner.starts_with(&below) {
+                sink(told(report, !own));
+            }
+        });
+        let id = self.guard.events().watch(None, told);
         Box::new(Watch {
             guard: Arc::clone(&self.guard),
             id,
@@ -189,6 +195,18 @@ impl Host for Plug {
 
     fn shutdown(&self) {
         self.guard.shutdown();
+    }
+}
+
+/// A refusal as it is sent. A name can be so long that it fits in a line once, and not twice.
+fn told(report: &crate::audit::Report, below: bool) -> Refusal {
+    const LONG: usize = 16 << 10;
+    let line = report.line();
+    Refusal {
+        below,
+        event: (line.len() < LONG).then(|| report.fields()),
+        line,
+        count: 0,
     }
 }
 

@@ -181,7 +181,7 @@ mod tests {
                 "{owner:?} {path:?} {refused}"
             );
         }
-        assert!(Filter::new(&EventLogArgs { path: Some("a[".to_owned()), ..EventLogArgs::default() }).is_err());
+        assert!(Filter::new(&EventLogArgs { path: Some("a{b".to_owned()), ..EventLogArgs::default() }).is_err());
     }
 
     #[test]

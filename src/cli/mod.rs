@@ -20,6 +20,7 @@ mod mounting;
 mod output;
 mod place;
 mod recording;
+mod refusals;
 mod run;
 mod run_child;
 mod status;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::protocol::{self, Attach, Code, DataPath, Failure, Reply, Request, Status};
+use super::protocol::{self, Attach, Code, DataPath, Failure, Refusal, Reply, Request, Status};
 use super::runtime_dir::{RuntimeDir, Surroundings};
 use super::wire::{Lines, send};
 use crate::sys;
@@ -68,7 +68,7 @@ pub struct Launch {
 pub struct Client {
     socket: UnixStream,
     lines: Lines,
-    refusals: VecDeque<String>,
+    refusals: VecDeque<Refusal>,
 }
 
 /// What an attached mount is.
@@ -176,8 +176,8 @@ impl Client {
 
     /// Keeps what is an event; gives back what is an answer.
     fn keep_event(&mut self, reply: Reply) -> Option<Reply> {
-        if let Reply::Refusal { line } = reply {
-            self.refusals.push_back(line);
+        if let Reply::Refusal(refusal) = reply {
+            self.refusals.push_back(Refusal { count: 1, ..*refusal });
             None
         } else if let Reply::Dropped { count } = reply {
             self.refusals.push_back(dropped(count));
@@ -274,7 +274,7 @@ impl Client {
     }
 
     /// The oldest refusal that has come.
-    pub fn next_refusal(&mut self) -> Option<String> {
+    pub fn next_refusal(&mut self) -> Option<Refusal> {
         self.refusals.pop_front()
     }
 }
@@ -285,8 +285,12 @@ impl AsFd for Client {
     }
 }
 
-fn dropped(count: u64) -> String {
-    format!("{count} more refusals could not be shown; they are in the guard's log")
+fn dropped(count: u64) -> Refusal {
+    Refusal {
+        line: format!("{count} more refusals could not be shown; `unclobber log --refused` shows them"),
+        count,
+        ..Refusal::default()
+    }
 }
 
 fn unexpected(reply: &Reply) -> ClientError {
