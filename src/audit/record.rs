@@ -458,7 +458,10 @@ mod tests {
     #[test]
     fn marks_are_lines() {
         let text = String::from_utf8(mark(7, Mark::Dropped { count: 3 })).unwrap();
-        assert!(text.ends_with("}\n") && text.contains("\"seq\":7") && text.contains("\"count\":3"), "{text}");
+        assert!(
+            text.ends_with("}\n") && text.contains("\"seq\":7") && text.contains("\"count\":3"),
+            "{text}"
+        );
         assert!(!text.contains("path"), "what does not apply is left out: {text}");
     }
 }

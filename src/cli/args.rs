@@ -118,6 +118,34 @@ pub(crate) struct BoundsArgs {
     /// How much displaced content is kept in all, the oldest going first: 4096, 500K, 20M, 1G [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) attic_size: Option<u64>,
+    /// How much is copied to keep content that is replaced in place and was seen, where the filesystem cannot share it;
+    /// 0: nothing [default: 1M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) attic_copy: Option<u64>,
+    /// Whether displaced content is kept at all
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    pub(crate) attic: Option<AtticSwitch>,
+}
+
+/// `--attic`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AtticSwitch {
+    /// Keep what is displaced [the default]
+    On,
+    /// Keep nothing: what is removed unread is gone
+    Off,
+}
+
+impl BoundsArgs {
+    /// The flags of the guard that is started.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let copy = self.attic_copy.map(|size| format!("--attic-copy={size}").into());
+        let off = self.attic.map(|switch| match switch {
+            AtticSwitch::On => "--attic=on".into(),
+            AtticSwitch::Off => "--attic=off".into(),
+        });
+        copy.into_iter().chain(off).collect()
+    }
 }
 
 impl PolicyArgs {

@@ -36,7 +36,7 @@ pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result
     let wishes = *bounds != BoundsArgs::default() || recording != RecordingArgs::default();
     if wishes && is_running(&guard) {
         note(
-            "the guard of this directory runs already, and goes on as it was started: --attic-... and --events... have no effect",
+            "the guard of this directory runs already, and goes on as it was started: --attic, --attic-age, --attic-size, --attic-copy and --events... have no effect",
         );
     }
     let launch = Launch {
@@ -44,7 +44,7 @@ pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result
         guard,
         attic_age: bounds.attic_age,
         attic_size: bounds.attic_size,
-        flags: recording.flags(),
+        flags: bounds.flags().into_iter().chain(recording.flags()).collect(),
         root: place.path.to_string_lossy().into_owned(),
         log_file,
         verbose: log.verbose,

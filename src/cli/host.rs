@@ -28,6 +28,8 @@ pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Hos
         attic: AtticLimits {
             age: age.unwrap_or(usual.age),
             size: settings.attic_size.unwrap_or(usual.size),
+            copy: settings.attic_copy.unwrap_or(usual.copy),
+            off: settings.attic_off,
         },
         id: settings.guard.clone(),
         max_fds,

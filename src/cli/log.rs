@@ -24,8 +24,10 @@ pub(crate) fn log(args: &EventLogArgs) -> Result<ExitCode, Problem> {
         None => event_reader::find(args.dir.as_deref())?,
     };
     if !args.follow && !path.exists() && !crate::audit::numbered(&path, 1).exists() {
-        return Err(Problem::new(format!("no events in {}", path.display()), "there is no such file")
-            .hint("a guard writes its file with the first event"));
+        return Err(
+            Problem::new(format!("no events in {}", path.display()), "there is no such file")
+                .hint("a guard writes its file with the first event"),
+        );
     }
     let filter = Filter::new(args)?;
     let style = Style::of_output();
@@ -181,7 +183,13 @@ mod tests {
                 "{owner:?} {path:?} {refused}"
             );
         }
-        assert!(Filter::new(&EventLogArgs { path: Some("a{b".to_owned()), ..EventLogArgs::default() }).is_err());
+        assert!(
+            Filter::new(&EventLogArgs {
+                path: Some("a{b".to_owned()),
+                ..EventLogArgs::default()
+            })
+            .is_err()
+        );
     }
 
     #[test]

@@ -19,17 +19,72 @@ type Label = (&'static str, String);
 
 /// Counts of the guard by the names that `status` gives them.
 pub(super) const OF_GUARD: [(&str, &str, &str, &str); 11] = [
-    ("operations", "unclobber_operations_total", "counter", "Requests answered."),
-    ("observations", "unclobber_observations_total", "counter", "Reads and misses that counted as observations."),
-    ("refusals", "unclobber_refusals_total", "counter", "Refusals, enforced or only recorded."),
-    ("recorded refusals", "unclobber_would_refuse_total", "counter", "Refusals that were only recorded (--mode observe)."),
-    ("kept files", "unclobber_kept_files_total", "counter", "Files put into the attic."),
-    ("files not kept", "unclobber_not_kept_total", "counter", "Displaced content that could not be kept."),
-    ("events written", "unclobber_events_written_total", "counter", "Events written down."),
-    ("events dropped", "unclobber_events_dropped_total", "counter", "Events that found no room or could not be written."),
-    ("known files", "unclobber_known_files", "gauge", "Files and directories in memory."),
-    ("file records", "unclobber_file_records", "gauge", "Records of files in memory."),
-    ("name records", "unclobber_name_records", "gauge", "Records of names in memory."),
+    (
+        "operations",
+        "unclobber_operations_total",
+        "counter",
+        "Requests answered.",
+    ),
+    (
+        "observations",
+        "unclobber_observations_total",
+        "counter",
+        "Reads and misses that counted as observations.",
+    ),
+    (
+        "refusals",
+        "unclobber_refusals_total",
+        "counter",
+        "Refusals, enforced or only recorded.",
+    ),
+    (
+        "recorded refusals",
+        "unclobber_would_refuse_total",
+        "counter",
+        "Refusals that were only recorded (--mode observe).",
+    ),
+    (
+        "kept files",
+        "unclobber_kept_files_total",
+        "counter",
+        "Files put into the attic.",
+    ),
+    (
+        "files not kept",
+        "unclobber_not_kept_total",
+        "counter",
+        "Displaced content that could not be kept.",
+    ),
+    (
+        "events written",
+        "unclobber_events_written_total",
+        "counter",
+        "Events written down.",
+    ),
+    (
+        "events dropped",
+        "unclobber_events_dropped_total",
+        "counter",
+        "Events that found no room or could not be written.",
+    ),
+    (
+        "known files",
+        "unclobber_known_files",
+        "gauge",
+        "Files and directories in memory.",
+    ),
+    (
+        "file records",
+        "unclobber_file_records",
+        "gauge",
+        "Records of files in memory.",
+    ),
+    (
+        "name records",
+        "unclobber_name_records",
+        "gauge",
+        "Records of names in memory.",
+    ),
 ];
 
 /// Begins the name of a count that is about one code.
@@ -96,11 +151,23 @@ fn of_owners(status: &Status, count: &str) -> Vec<(Vec<Label>, u64)> {
 pub(super) fn text(guards: &[Status]) -> String {
     let mut text = String::new();
     for (count, name, kind, help) in OF_GUARD {
-        let of_guard = |guard: &Status| guard.counts.get(count).map(|count| (Vec::new(), *count)).into_iter().collect();
+        let of_guard = |guard: &Status| {
+            guard
+                .counts
+                .get(count)
+                .map(|count| (Vec::new(), *count))
+                .into_iter()
+                .collect()
+        };
         family(&mut text, (name, kind, help), guards, of_guard);
     }
     for metric in OTHERS {
-        family(&mut text, (metric.name, metric.kind, metric.help), guards, metric.samples);
+        family(
+            &mut text,
+            (metric.name, metric.kind, metric.help),
+            guards,
+            metric.samples,
+        );
     }
     text
 }

@@ -114,7 +114,12 @@ mod tests {
             },
         ] {
             let words = std::iter::once(OsString::from("x")).chain(args.flags());
-            assert_eq!(Line::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).args, args);
+            assert_eq!(
+                Line::try_parse_from(words)
+                    .unwrap_or_else(|error| panic!("{error}"))
+                    .args,
+                args
+            );
         }
     }
 
@@ -125,7 +130,13 @@ mod tests {
             events: Some(dir.path().join("events")),
             ..RecordingArgs::default()
         };
-        assert!(inside.resolved(dir.path()).unwrap_err().cause.contains("guarded directory"));
+        assert!(
+            inside
+                .resolved(dir.path())
+                .unwrap_err()
+                .cause
+                .contains("guarded directory")
+        );
         assert!(inside.resolved(Path::new("/nowhere")).is_ok());
         let off = RecordingArgs {
             events: Some("off".into()),

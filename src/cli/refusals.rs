@@ -147,7 +147,11 @@ impl Refusals {
             (false, 1) => "was refused",
             (false, _) => "were refused in all",
         };
-        let changes = if count == 1 { "1 change" } else { &format!("{count} changes") };
+        let changes = if count == 1 {
+            "1 change"
+        } else {
+            &format!("{count} changes")
+        };
         let mut lines = vec![format!("{changes} {done}:")];
         for (key, folded) in own.iter().take(SUMMARY) {
             let step = folded.last["step"].as_str().unwrap_or_default();
@@ -222,7 +226,10 @@ impl Folded {
         let count = self.count - self.told;
         self.told = self.count;
         let times = if count == 1 { "time" } else { "times" };
-        (count > 0).then(|| self.line.replacen("refused:", &format!("refused {count} more {times}:"), 1))
+        (count > 0).then(|| {
+            self.line
+                .replacen("refused:", &format!("refused {count} more {times}:"), 1)
+        })
     }
 
     fn to_json(&self, key: &Key) -> Value {
@@ -234,7 +241,17 @@ impl Folded {
         all.insert("first".to_owned(), self.first["time"].clone());
         all.insert("last".to_owned(), self.last["time"].clone());
         let others = [
-            "step", "error", "errno", "rule", "level", "view", "changed_by", "changed_at", "command", "program", "message",
+            "step",
+            "error",
+            "errno",
+            "rule",
+            "level",
+            "view",
+            "changed_by",
+            "changed_at",
+            "command",
+            "program",
+            "message",
         ];
         for name in others {
             if let Some(value) = self.last.get(name) {
@@ -285,7 +302,10 @@ mod tests {
         assert!(all.repeats(None)[0].starts_with("refused 1 more time:"));
         assert_eq!(
             all.summary(),
-            ["51 changes were refused in all:", "  51 x open f: read the file, then retry"]
+            [
+                "51 changes were refused in all:",
+                "  51 x open f: read the file, then retry"
+            ]
         );
     }
 
@@ -296,7 +316,10 @@ mod tests {
         all.take(&refusal("f", true), now);
         let told = all.take(&refusal("f", false), now);
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("refused 1 more time:") && told[1].starts_with("refused: "), "{told:?}");
+        assert!(
+            told[0].starts_with("refused 1 more time:") && told[1].starts_with("refused: "),
+            "{told:?}"
+        );
         assert!(all.repeats(None).is_empty());
     }
 

@@ -39,7 +39,10 @@ impl Supervision<'_> {
         let mut telling = Telling::default();
         loop {
             let watched: Option<&dyn sys::Readable> = if guard_lives { Some(&*client) } else { None };
-            let (signalled, told) = self.signals.wait_with(watched, telling.patience(refusals)).map_err(fail)?;
+            let (signalled, told) = self
+                .signals
+                .wait_with(watched, telling.patience(refusals))
+                .map_err(fail)?;
             if told {
                 guard_lives = hear(client, refusals);
                 telling.heard();

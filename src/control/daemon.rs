@@ -33,6 +33,10 @@ pub struct Settings {
     pub attic_age: Option<Duration>,
     /// How many bytes the attic keeps, where somebody has said so.
     pub attic_size: Option<u64>,
+    /// How much is copied into it, where somebody has said so.
+    pub attic_copy: Option<u64>,
+    /// Nothing is kept in it.
+    pub attic_off: bool,
     /// Where events go.
     pub events: Option<EventFileOptions>,
     /// Whether observations are among them.
@@ -104,7 +108,10 @@ fn prune_files(dir: &RuntimeDir, ending: &str) {
     let ended = |path: &Path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         // Older files of one guard have a number at the end.
-        let id = name.as_deref().and_then(|name| name.split_once(ending)).map(|(id, _)| id.to_owned());
+        let id = name
+            .as_deref()
+            .and_then(|name| name.split_once(ending))
+            .map(|(id, _)| id.to_owned());
         id.is_some_and(|id| !dir.entry(&format!("{id}.lock")).exists())
     };
     let logs = entries.flatten().map(|entry| entry.path()).filter(|path| ended(path));

@@ -10,8 +10,8 @@
     reason = "a lock is held from the check to the change on purpose"
 )]
 
-use std::ffi::OsStr;
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::sync::{Arc, Weak};
 
 use super::events::Judged;

@@ -34,12 +34,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    pub(super) fn new(
-        standing: Standing,
-        there: Option<&Present>,
-        file: Option<&FileRecord>,
-        owner: OwnerId,
-    ) -> Self {
+    pub(super) fn new(standing: Standing, there: Option<&Present>, file: Option<&FileRecord>, owner: OwnerId) -> Self {
         let version = there.zip(file).map(|(there, file)| Version {
             file: there.key,
             generation: file.generation(),
@@ -314,8 +309,12 @@ fn refused_actor(who: &Who) -> Actor {
         (None, tid) if tid != 0 => sys::read_proc_status(tid).ok().map(|status| status.tgid),
         (_, _) => who.process.map(|process| process.tgid),
     };
-    let command = pid.and_then(|pid| sys::read_proc_stat(pid).ok()).map(|stat| stat.comm.into());
-    let program = pid.and_then(sys::program_of).map(|program| program.to_string_lossy().into());
+    let command = pid
+        .and_then(|pid| sys::read_proc_stat(pid).ok())
+        .map(|stat| stat.comm.into());
+    let program = pid
+        .and_then(sys::program_of)
+        .map(|program| program.to_string_lossy().into());
     Actor { pid, command, program }
 }
 

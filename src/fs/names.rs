@@ -109,7 +109,7 @@ impl Mount {
             return Ok(());
         };
         // Content that another name still leads to is not displaced.
-        let keep = keep == Keep::Yes && stat.nlink <= 1;
+        let keep = keep == Keep::Yes && stat.nlink <= 1 && guard.store.attic().is_on();
         let expected = Expected {
             key: node.key(),
             token: stat.token(),

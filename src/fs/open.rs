@@ -386,9 +386,7 @@ impl Mount {
                 under_way,
             };
             let verdict = self.judge(who, &subject)?;
-            if verdict == Verdict::Judged(Keep::Yes) {
-                self.keep_copy(who, operation, at, file, &stat)?;
-            }
+            self.keep_replaced(who, (operation, intent), at, file, &stat, verdict);
             let done = match verdict {
                 Verdict::Judged(_) => self.guard().store.truncate_judged(file, &stat.token(), size),
                 Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {
@@ -410,7 +408,29 @@ impl Mount {
         Err(FsError::Errno(c::ESTALE))
     }
 
-    /// Copies content that is about to be overwritten in place, and that its owner has not seen, to the attic.
+    /// Keeps what a truncation is about to do away with: what its owner has not seen, and of a whole content also what
+    /// others made. What the owner itself made last is its own to replace.
+    fn keep_replaced(
+        &self,
+        who: &Who,
+        (operation, intent): (&'static str, Intent),
+        at: &At,
+        file: &OwnedFd,
+        stat: &Stat,
+        verdict: Verdict,
+    ) {
+        let own = who.judged.get().is_some_and(|judged| judged.own);
+        match verdict {
+            Verdict::Judged(Keep::Yes) => self.keep_copy(who, operation, at, file, stat, false),
+            Verdict::Judged(Keep::No) if intent == Intent::Replace && !own => {
+                self.keep_copy(who, operation, at, file, stat, true);
+            }
+            Verdict::Judged(Keep::No) | Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {}
+        }
+    }
+
+    /// Copies content that is about to be overwritten in place to the attic. What has been allowed does not fail because of
+    /// the attic: what cannot be kept is counted.
     pub(super) fn keep_copy(
         &self,
         who: &Who,
@@ -418,11 +438,20 @@ impl Mount {
         at: &At,
         file: &OwnedFd,
         stat: &Stat,
-    ) -> Result<()> {
+        seen: bool,
+    ) {
         let guard = self.guard();
-        let slot = guard.store.attic().keep_copy(file, stat)?;
-        guard.note_kept(&slot, who.owner, operation, at, stat.size);
-        Ok(())
+        if stat.size == 0 || !guard.store.attic().is_on() {
+            return;
+        }
+        match guard.store.attic().keep_copy(file, stat, seen) {
+            Ok(Some(slot)) => guard.note_kept(&slot, who.owner, operation, at, stat.size),
+            Ok(None) => {}
+            Err(error) => {
+                guard.events().not_kept.add();
+                log::warn!("{}: what is replaced could not be kept: {error}", guard.path_of(at));
+            }
+        }
     }
 
     /// O4: the owner has made the content that is there now, or changed what it had current.
@@ -512,7 +541,7 @@ impl Mount {
             if stat.size == 0 || stat.size > PRE_IMAGE_LIMIT {
                 return Ok(None);
             }
-            self.guard().store.attic().keep_copy(&handle.file, &stat).map(Some)
+            self.guard().store.attic().keep_copy(&handle.file, &stat, false)
         });
         match kept {
             Ok(slot) => *handle.pre_image.lock() = slot,

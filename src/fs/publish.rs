@@ -179,7 +179,7 @@ impl Guard {
 
     fn keep_lost(&self, staged: &Staged) {
         let size = sys::stat(&*staged.file).map_or(0, |stat| stat.size);
-        if size == 0 {
+        if size == 0 || !self.store.attic().is_on() {
             return;
         }
         let at = At {
@@ -190,7 +190,10 @@ impl Guard {
         };
         match self.store.attic().keep_open_file(&*staged.file) {
             Ok(slot) => self.note_kept(&slot, staged.owner, "create", &at, size),
-            Err(error) => log::error!("the content of a lost creation could not be kept: {error}"),
+            Err(error) => {
+                self.events().not_kept.add();
+                log::error!("the content of a lost creation could not be kept: {error}");
+            }
         }
     }
 

@@ -221,7 +221,7 @@ impl Mount {
                 if stat.nlink <= 1 {
                     store.pin(displaced)?;
                 }
-                let must_keep = keep == Keep::Yes;
+                let must_keep = keep == Keep::Yes && store.attic().is_on();
                 let done = store.rename_over(moved.key(), source.end(), target.end(), &expected, must_keep);
                 let slot = match done {
                     Ok(Exchange::Displaced(slot)) => slot,
@@ -348,7 +348,13 @@ impl Mount {
             Level::Off => target.level,
             level @ (Level::Guard | Level::Keep) => level,
         };
-        self.record_change(who, ("rename", change), (&source.at, Some(&target.at)), level, Some(moved));
+        self.record_change(
+            who,
+            ("rename", change),
+            (&source.at, Some(&target.at)),
+            level,
+            Some(moved),
+        );
     }
 
     fn note_come_from_off(&self, who: &Who, source: &End, target: &End) {

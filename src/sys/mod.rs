@@ -25,8 +25,8 @@ mod tty;
 pub use attr::{TimeSet, access, chmod, chown, get_xattr, list_xattr, remove_xattr, set_times, set_xattr, truncate};
 pub use cred::{CredScope, Creds, as_caller, keep_serving_capabilities};
 pub use data::{
-    Lease, Statfs, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite, pwrite_append,
-    seek, statfs, syncfs, write_lease,
+    Lease, Statfs, clone_content, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite,
+    pwrite_append, seek, statfs, syncfs, write_lease,
 };
 pub use dir::{DirEntries, DirEntry, read_dir_entries, seek_dir};
 pub use error::{Result, SysError};
