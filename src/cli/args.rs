@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Show what the guard has written down: refusals, changes, what was kept
     #[command(after_help = topics::LOG_EXAMPLES)]
     Log(EventLogArgs),
+    /// Sum up what was refused, or would have been, and propose rules
+    #[command(after_help = topics::REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// List, show, compare, restore and drop what the guard has kept
     #[command(after_help = topics::ATTIC_EXAMPLES, arg_required_else_help = false)]
     Attic(AtticArgs),
@@ -249,6 +252,19 @@ pub(crate) struct EventLogArgs {
     /// Read this file instead of the one of the directory's guard
     #[arg(long, value_name = "FILE", conflicts_with = "dir")]
     pub(crate) events: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// The guarded directory, or a mount of it [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Read this file instead of the one of the directory's guard
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    pub(crate) events: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -19,8 +19,10 @@ mod mountinfo;
 mod mounting;
 mod output;
 mod place;
+mod proposal;
 mod recording;
 mod refusals;
+mod report;
 mod run;
 mod run_child;
 mod status;
@@ -91,6 +93,7 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
         Command::Log(args) => self::log::log(args),
+        Command::Report(args) => report::report(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

@@ -73,6 +73,17 @@ survives that they are begun anew. docs/EVENTS.md describes the lines.
 
 Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
 
+pub(crate) const REPORT_EXAMPLES: &str = "\
+Examples:
+  unclobber run --mode observe -- make         refuse nothing, write down what would be
+  unclobber report                             which paths, which programs, which rule, how often
+  unclobber report --json ~/project
+
+Ends with a proposed .unclobber.toml. Refusals that kept somebody's work from
+being overwritten are counted, and no rule is proposed for them.
+
+Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
+
 pub(crate) const ATTIC_EXAMPLES: &str = "\
 Examples:
   unclobber attic list ~/project
