@@ -139,7 +139,7 @@ impl Events {
     /// When the file cannot be written to.
     pub fn record_to(&self, options: EventFileOptions, observations: bool, guard: &str, root: &str) -> io::Result<()> {
         let file = EventFile::open(options)?;
-        let queue = EventQueue::start(file, guard.to_owned(), root.to_owned())?;
+        let queue = EventQueue::start(file, guard.to_owned(), root.to_owned(), sink::ROOM)?;
         let before = self.queue.write().replace(queue);
         self.recording
             .store(if observations { OBSERVATIONS } else { CHANGES }, Ordering::Release);

@@ -16,7 +16,7 @@ use super::file::EventFile;
 use super::record::{self, Happened, Mark};
 
 /// Events that wait at most.
-const ROOM: usize = 16_384;
+pub(super) const ROOM: usize = 16_384;
 /// How often the writer looks while there is something to do, and when there has long been nothing.
 const BUSY: Duration = Duration::from_millis(4);
 const IDLE: Duration = Duration::from_millis(64);
@@ -43,8 +43,8 @@ pub(super) struct EventQueue {
 
 impl EventQueue {
     /// Starts the writer.
-    pub(super) fn start(file: EventFile, guard: String, root: String) -> io::Result<Self> {
-        let (queue, events) = bounded(ROOM);
+    pub(super) fn start(file: EventFile, guard: String, root: String, room: usize) -> io::Result<Self> {
+        let (queue, events) = bounded(room);
         let shared = Arc::new(Shared::default());
         let writer = Writer {
             events,
@@ -170,5 +170,64 @@ impl Writer {
         }
         self.batch.clear();
         self.lines = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::EventFileOptions;
+    use super::*;
+    use serde_json::Value;
+
+    /// The fields of the example of a kind in the document.
+    fn documented(kind: &str) -> Vec<String> {
+        let lines = include_str!("../../docs/EVENTS.md")
+            .lines()
+            .filter(|line| line.starts_with("{\"v\":"));
+        let examples = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let example = examples.into_iter().find(|example| example["event"] == kind).unwrap();
+        example.as_object().unwrap().keys().cloned().collect()
+    }
+
+    // semantics: R3
+    #[test]
+    fn what_finds_no_room_is_counted_and_written_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let options = EventFileOptions {
+            path: path.clone(),
+            size: 1 << 20,
+            files: 1,
+            temporary: false,
+        };
+        let file = EventFile::open(options).unwrap();
+        let queue = EventQueue::start(file, "id".to_owned(), "/root-of-it".to_owned(), 2).unwrap();
+        let total = 5000;
+        for number in 0..total {
+            queue.put(Happened::Noted {
+                owner: "A".into(),
+                path: number.to_string(),
+                operation: "allow",
+                text: "one change".to_owned(),
+            });
+        }
+        let shared = Arc::clone(&queue.shared);
+        queue.close();
+        let text = std::fs::read_to_string(path).unwrap();
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |kind: &str| events.iter().filter(|event| event["event"] == kind).collect::<Vec<_>>();
+        let missing: u64 = of("dropped").iter().map(|event| event["count"].as_u64().unwrap()).sum();
+        let written = of("note").len() as u64;
+        assert!(missing > 0 && written > 0, "{written} of {total}");
+        assert_eq!((written + missing, shared.dropped.get()), (total, missing));
+        assert_eq!(shared.written.get(), events.len() as u64);
+        assert_eq!((of("begin").len(), of("end").len()), (1, 1));
+        for (event, number) in events.iter().zip(1_u64..) {
+            assert_eq!(event["seq"], number);
+        }
+        for kind in ["note", "dropped"] {
+            let fields: Vec<String> = of(kind)[0].as_object().unwrap().keys().cloned().collect();
+            assert_eq!(fields, documented(kind));
+        }
     }
 }

@@ -89,11 +89,13 @@ impl Events {
         let mut events = Vec::new();
         loop {
             if self.open.is_none() {
-                let Some(path) = self.next.pop_front() else {
-                    return Ok(events);
-                };
+                let path = self.next.pop_front().unwrap_or_else(|| self.path.clone());
                 match Open::of(&path) {
                     Ok(open) => self.open = Some(open),
+                    // It may come yet.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && self.next.is_empty() => {
+                        return Ok(events);
+                    }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 }
@@ -240,5 +242,7 @@ mod tests {
         let path = dir.path().join("e");
         let mut events = Events::open(&path);
         assert_eq!(numbers(&mut events), [0; 0]);
+        fs::write(&path, line(1)).unwrap();
+        assert_eq!(numbers(&mut events), [1]);
     }
 }
