@@ -222,8 +222,8 @@ fn what_is_copied_is_bounded() {
         let (from, to) = (tree.at("clone-from"), tree.at("clone-to"));
         fs::write(&from, "x").expect("a file");
         let copied = sys::clone_content(
-            &fs::File::open(&from).expect("a file"),
-            &fs::File::create(&to).expect("a file"),
+            fs::File::open(&from).expect("a file"),
+            fs::File::create(&to).expect("a file"),
         );
         tree.remove("clone-from");
         tree.remove("clone-to");

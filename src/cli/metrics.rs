@@ -12,10 +12,12 @@ struct Metric {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    samples: fn(&Status) -> Vec<(Vec<Label>, u64)>,
+    samples: fn(&Status) -> Vec<Sample>,
 }
 
 type Label = (&'static str, String);
+/// Labels and a count.
+type Sample = (Vec<Label>, u64);
 
 /// Counts of the guard by the names that `status` gives them.
 pub(super) const OF_GUARD: [(&str, &str, &str, &str); 11] = [
@@ -139,7 +141,7 @@ const OTHERS: [Metric; 7] = [
     },
 ];
 
-fn of_owners(status: &Status, count: &str) -> Vec<(Vec<Label>, u64)> {
+fn of_owners(status: &Status, count: &str) -> Vec<Sample> {
     let of_owner = |owner: &crate::control::OwnerStatus| {
         let count = owner.counts.get(count).copied().unwrap_or_default();
         (vec![("owner", owner.name.clone())], count)
@@ -176,7 +178,7 @@ fn family(
     text: &mut String,
     (name, kind, help): (&str, &str, &str),
     guards: &[Status],
-    samples: impl Fn(&Status) -> Vec<(Vec<Label>, u64)>,
+    samples: impl Fn(&Status) -> Vec<Sample>,
 ) {
     let mut lines = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     for guard in guards {

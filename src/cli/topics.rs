@@ -18,12 +18,13 @@ Examples:
   unclobber run --owner A -- cat notes.txt     two commands of one owner:
   unclobber run --owner A -- sh -c 'echo done > notes.txt'
   unclobber run --mode observe -- make         refuse nothing, show what would have been refused
+  unclobber run --report refusals.json -- make
 
 DIR is mounted over itself where only CMD can see it, so no path changes.
 If DIR is on an unclobber mount already, CMD joins that mount as the owner
 NAME, and the mount's own rules hold. Refusals appear on standard error, one
-line each, and begin with `unclobber: `; `unclobber help refusals` says what to
-do. Processes that CMD leaves behind stay guarded until they end.
+line each, and begin with `unclobber: `; the same one again is counted, and all
+are summed up at the end. `unclobber help refusals` says what to do. Processes that CMD leaves behind stay guarded until they end.
 
 Exit codes: CMD's own; 128 and the signal if a signal ended it; 125 if
 unclobber failed, 126 if CMD cannot be executed, 127 if it is not found; 2 for
@@ -58,6 +59,7 @@ pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
   unclobber status
   unclobber status --json ~/project
+  unclobber status --metrics                   for Prometheus
 
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
@@ -104,8 +106,9 @@ Examples:
   unclobber undo                               the last removal or replacement
   unclobber undo --owner A --last 3 ~/project
 
-Only what is free is restored; of what is not, it says how to compare and where
-else to put it. Works outside `unclobber run` only, like `unclobber attic`.
+What a replacement has put in the place of something is exchanged with it, and
+kept. What was removed comes back where nothing is in the way; of the rest it
+says how to compare and where else to put it. Works outside `unclobber run` only, like `unclobber attic`.
 
 Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
 
@@ -151,7 +154,7 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   exec, noexec           whether files can be executed [as on DIR]
   atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, linger=,
-  attic-age=, attic-size=
+  attic=, attic-age=, attic-size=, attic-copy=, events=, events-observations
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
@@ -162,8 +165,8 @@ const REFUSALS: &str = "\
 Refusals
 
 A program that would destroy content its owner has not seen gets an error instead, and nothing has been damaged.
-Under `run` each refusal is also one line on standard error. On a plain mount it is only in the guard's log: ID.log in
-the run-time directory (`unclobber doctor` names it), with the guard's ID as `unclobber status` shows it.
+Under `run` each refusal is also one line on standard error. On a plain mount `unclobber log --refused` shows them, and
+`unclobber log --refused --follow` as they happen.
 
   FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
                        the file is there and has not been read: read it, then retry

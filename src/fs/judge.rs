@@ -383,7 +383,13 @@ fn rule(decision: &Decision, finding: &Finding, case: &Case, subject: &Subject<'
         Why::ChangedSince if finding.process_old => "P2",
         Why::NeverRead if case.intent == Intent::Remove && finding.refused => "D20",
         Why::NeverRead if case.intent == Intent::Remove && !case.foreign => "D13",
-        _ => reason.rule(),
+        Why::NeverRead
+        | Why::ChangedSince
+        | Why::GoneSince
+        | Why::ProcessHoldsOld
+        | Why::LostRace
+        | Why::NotRegular
+        | Why::NothingThere => reason.rule(),
     }
 }
 
