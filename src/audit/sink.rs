@@ -71,6 +71,7 @@ impl EventQueue {
     /// Writes what waits, and ends.
     pub(super) fn close(self) {
         self.shared.stopping.store(true, Ordering::Release);
+        self.writer.thread().unpark();
         if self.writer.join().is_err() {
             log::error!("the writer of events has failed");
         }
@@ -105,7 +106,8 @@ impl Writer {
                 return;
             }
             pause = if some { BUSY } else { (pause * 2).min(IDLE) };
-            thread::sleep(pause);
+            // Cut short only by the end.
+            thread::park_timeout(pause);
         }
     }
 
