@@ -1,4 +1,5 @@
-//! What keeping displaced content costs: the same operations with the attic on and off, by turns in one run, as a ratio.
+//! What keeping displaced content costs, and keeping a record: the same operations with it and without, by turns in one run,
+//! as a ratio.
 //!
 //! Not run by default: `cargo test --release --test attic_cost -- --ignored --nocapture`.
 
@@ -37,26 +38,57 @@ fn the_cost_of_the_attic_is_a_ratio() {
         return;
     }
     for (name, prepare, operation) in OPERATIONS {
-        let mut best = [Duration::MAX; 2];
-        for round in 0..ROUNDS * 2 {
-            let off = round % 2 == 1;
-            let took = one_round(off, prepare, operation);
-            let slot = &mut best[usize::from(off)];
-            *slot = took.min(*slot);
-        }
-        let [on, off] = best;
-        let per_file = |took: Duration| took.as_secs_f64() * 1e6 / FILES as f64;
-        say(&format!(
-            "{name}: {:.1} us with the attic, {:.1} us without, ratio {:.2}",
-            per_file(on),
-            per_file(off),
-            on.as_secs_f64() / off.as_secs_f64()
-        ));
-        assert!(on < off * 10, "{name}: the attic has become the whole cost");
+        let flags = [["--attic=on", "--events=off"], ["--attic=off", "--events=off"]];
+        compare(
+            &format!("{name}, with the attic and without"),
+            flags,
+            prepare,
+            operation,
+        );
     }
 }
 
-fn one_round(off: bool, prepare: &str, operation: &str) -> Duration {
+#[test]
+#[ignore = "a measurement: takes a while, and says something on a quiet machine only"]
+fn the_cost_of_the_record_is_a_ratio() {
+    if !require_fuse("the cost of the record") {
+        return;
+    }
+    let operation = "i=0; while [ $i -lt 400 ]; do echo new >g$i; i=$((i+1)); done; rm g*";
+    for (name, record) in [
+        ("changes", "--events-size=64M"),
+        ("observations, too", "--events-observations"),
+    ] {
+        let flags = [["--attic=off", record], ["--attic=off", "--events=off"]];
+        compare(
+            &format!("create, write and unlink, with a record ({name}) and without"),
+            flags,
+            "",
+            operation,
+        );
+    }
+}
+
+/// Takes turns, so that what else the machine does falls on both, and compares the best of each.
+fn compare(name: &str, flags: [[&str; 2]; 2], prepare: &str, operation: &str) {
+    let mut best = [Duration::MAX; 2];
+    for round in 0..ROUNDS * 2 {
+        let took = one_round(&flags[round % 2], prepare, operation);
+        let slot = &mut best[round % 2];
+        *slot = took.min(*slot);
+    }
+    let [with, without] = best;
+    let per_file = |took: Duration| took.as_secs_f64() * 1e6 / FILES as f64;
+    say(&format!(
+        "{name}: {:.1} us and {:.1} us a file, ratio {:.2}",
+        per_file(with),
+        per_file(without),
+        with.as_secs_f64() / without.as_secs_f64()
+    ));
+    assert!(with < without * 10, "{name}: it has become the whole cost");
+}
+
+fn one_round(flags: &[&str], prepare: &str, operation: &str) -> Duration {
     let tree = Tree::new();
     for number in 0..FILES {
         tree.write(

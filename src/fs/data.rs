@@ -113,7 +113,7 @@ impl Mount {
         self.note_edit(&who, open, intent);
         let unseen = verdict == Verdict::Judged(Keep::Yes);
         if unseen && !open.has_kept(stat.token()) {
-            self.keep_copy(&who, operation, &at, open.file(), &stat, false);
+            self.keep_copy(&who, operation, &at, (open.file(), &stat), open.level());
         }
         if verdict == Verdict::Recorded {
             // Recorded once.

@@ -11,6 +11,7 @@ mod dir;
 mod errno;
 mod events;
 mod judge;
+mod keep;
 mod ledger;
 mod level;
 mod lookup;

@@ -12,7 +12,7 @@ use super::ledger::Present;
 use super::mount::Mount;
 use crate::audit::Change;
 use crate::clock;
-use crate::guard::{Author, Intent, Keep, Level, OwnerId, Process, Produced, Token};
+use crate::guard::{Author, Intent, Level, OwnerId, Process, Produced, Token};
 use crate::store::{Changing, FileState, Kind, Node, Slot, StoreError, libc_flags as c};
 use crate::sync::Mutex;
 use crate::sys::{self, Stat};
@@ -386,7 +386,7 @@ impl Mount {
                 under_way,
             };
             let verdict = self.judge(who, &subject)?;
-            self.keep_replaced(who, (operation, intent), at, file, &stat, verdict);
+            self.keep_replaced(who, (operation, intent), at, (file, &stat), (verdict, level));
             let done = match verdict {
                 Verdict::Judged(_) => self.guard().store.truncate_judged(file, &stat.token(), size),
                 Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {
@@ -406,52 +406,6 @@ impl Mount {
             }
         }
         Err(FsError::Errno(c::ESTALE))
-    }
-
-    /// Keeps what a truncation is about to do away with: what its owner has not seen, and of a whole content also what
-    /// others made. What the owner itself made last is its own to replace.
-    fn keep_replaced(
-        &self,
-        who: &Who,
-        (operation, intent): (&'static str, Intent),
-        at: &At,
-        file: &OwnedFd,
-        stat: &Stat,
-        verdict: Verdict,
-    ) {
-        let own = who.judged.get().is_some_and(|judged| judged.own);
-        match verdict {
-            Verdict::Judged(Keep::Yes) => self.keep_copy(who, operation, at, file, stat, false),
-            Verdict::Judged(Keep::No) if intent == Intent::Replace && !own => {
-                self.keep_copy(who, operation, at, file, stat, true);
-            }
-            Verdict::Judged(Keep::No) | Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {}
-        }
-    }
-
-    /// Copies content that is about to be overwritten in place to the attic. What has been allowed does not fail because of
-    /// the attic: what cannot be kept is counted.
-    pub(super) fn keep_copy(
-        &self,
-        who: &Who,
-        operation: &'static str,
-        at: &At,
-        file: &OwnedFd,
-        stat: &Stat,
-        seen: bool,
-    ) {
-        let guard = self.guard();
-        if stat.size == 0 || !guard.store.attic().is_on() {
-            return;
-        }
-        match guard.store.attic().keep_copy(file, stat, seen) {
-            Ok(Some(slot)) => guard.note_kept(&slot, who.owner, operation, at, stat.size),
-            Ok(None) => {}
-            Err(error) => {
-                guard.events().not_kept.add();
-                log::warn!("{}: what is replaced could not be kept: {error}", guard.path_of(at));
-            }
-        }
     }
 
     /// O4: the owner has made the content that is there now, or changed what it had current.

@@ -42,7 +42,7 @@ pub struct AtticLimits {
     pub age: i64,
     /// Bytes kept in all; the oldest go first.
     pub size: u64,
-    /// Bytes that are copied at most to keep content which its owner had seen, where the filesystem cannot share them.
+    /// Bytes that are copied at most to keep content that somebody has seen, or at level keep, where they cannot be shared.
     pub copy: u64,
     /// Nothing is kept.
     pub off: bool,
@@ -227,16 +227,16 @@ impl Attic {
         Ok(slot)
     }
 
-    /// Copies the content of a file into the attic, sharing its blocks where the filesystem can; with `seen`, only where
+    /// Copies the content of a file into the attic, sharing its blocks where the filesystem can; with `cheaply`, only where
     /// it can or the file is small enough. The copy has its name when it is whole.
     ///
     /// # Errors
     /// The backing filesystem's.
-    pub fn keep_copy(&self, file: &OwnedFd, stat: &Stat, seen: bool) -> Result<Option<Slot>> {
+    pub fn keep_copy(&self, file: &OwnedFd, stat: &Stat, cheaply: bool) -> Result<Option<Slot>> {
         let home = self.home()?;
         let source = sys::reopen(file, c::O_RDONLY)?;
         let slot = self.fresh_slot();
-        let limit = if seen { self.limits.copy } else { u64::MAX };
+        let limit = if cheaply { self.limits.copy } else { u64::MAX };
         if let Ok(unnamed) = sys::open_tmpfile(&home.attic, c::O_RDWR, 0o600) {
             if !fill(&source, &unnamed, stat, limit)? {
                 return Ok(None);
