@@ -98,11 +98,7 @@ fn one_round(flags: &[&str], prepare: &str, operation: &str) -> Duration {
     }
     let mut outside = Session::plain(&tree, "outside");
     assert!(outside.sh(&format!("{prepare}\ntrue")).ok());
-    let mut a = Session::guarded(
-        &tree,
-        "a",
-        &["--attic", if off { "off" } else { "on" }, "--events", "off"],
-    );
+    let mut a = Session::guarded(&tree, "a", flags);
     let start = std::time::Instant::now();
     let done = a.sh(operation);
     let took = start.elapsed();
