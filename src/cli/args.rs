@@ -175,6 +175,9 @@ pub(crate) struct RunArgs {
     /// Write all refusals to this file as JSON when the command has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// As root: leave CMD the capabilities by which it could leave its view (CAP_SYS_ADMIN, CAP_SYS_PTRACE)
+    #[arg(long)]
+    pub(crate) keep_capabilities: bool,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
     /// The command and its arguments

@@ -244,6 +244,7 @@ fn meaning(rule: &str) -> &'static str {
         "D15" | "S5" => "the name was taken meanwhile",
         "D20" => "removed after a refusal, still unread",
         "D21" => "somebody is in the middle of changing it",
+        "D22" => "taken away while it was written",
         "P2" => "the process itself holds an old copy",
         _ => "see docs/SEMANTICS.md",
     }

@@ -122,7 +122,7 @@ impl Session {
         let start = start_directory(&place.path, None);
         let mut causes = Vec::new();
         for view in private_views(place, flags) {
-            match Child::prepare(&view, &self.signals, &start, &args.command) {
+            match Child::prepare(&view, &self.signals, beginning(&start, args), &args.command) {
                 Ok((child, fuse)) => {
                     let fuse = fuse.ok_or_else(|| Problem::new("cannot mount", "no descriptor came from the child"))?;
                     let attach = attach_request(args, &place.path, &view, Some(child.pid()));
@@ -163,7 +163,7 @@ impl Session {
 
     /// Runs the command where the view is there already.
     fn run_in_place(self, start: &Path, args: &RunArgs, made: Option<MadeMount>) -> Result<ExitCode, Problem> {
-        let prepared = Child::prepare(&View::AsItIs, &self.signals, start, &args.command);
+        let prepared = Child::prepare(&View::AsItIs, &self.signals, beginning(start, args), &args.command);
         let (child, _) = prepared.map_err(|failure| Problem::new("cannot run the command", failure))?;
         let mount = made.as_ref().map(|made| made.mount);
         self.finish(child, mount, made, args)
@@ -226,6 +226,13 @@ impl Session {
         made.mounted = true;
         made.mount = self.attach(attach_request(args, &made.point, &View::AsItIs, None), &fuse)?;
         Ok(made)
+    }
+}
+
+fn beginning<'a>(dir: &'a Path, args: &RunArgs) -> run_child::Start<'a> {
+    run_child::Start {
+        dir,
+        keep_capabilities: args.keep_capabilities,
     }
 }
 

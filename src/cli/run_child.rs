@@ -39,6 +39,19 @@ pub(crate) struct Over {
     pub(crate) flags: MountFlags,
 }
 
+/// Where the command starts, and with what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start<'a> {
+    /// Its directory.
+    pub(crate) dir: &'a Path,
+    /// As root: it keeps what it could leave its view by.
+    pub(crate) keep_capabilities: bool,
+}
+
+/// What a command of root could leave its view by: undo the mount, enter other namespaces, or reach through other
+/// processes' directories under `/proc`.
+const LEAVING: [u32; 2] = [sys::CAP_SYS_ADMIN, sys::CAP_SYS_PTRACE];
+
 impl View {
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -129,7 +142,7 @@ impl Child {
     pub(crate) fn prepare(
         view: &View,
         signals: &sys::Signals,
-        start: &Path,
+        start: Start<'_>,
         command: &[OsString],
     ) -> Result<(Self, Option<OwnedFd>), PrepareError> {
         let fail = |what: &str, error: &dyn std::fmt::Display| PrepareError {
@@ -231,7 +244,7 @@ fn failed(error: &dyn std::fmt::Display, hint: &str) -> Vec<u8> {
 fn become_command(
     view: &View,
     signals: &sys::Signals,
-    start: &Path,
+    start: Start<'_>,
     argv: &[CString],
     link: UnixStream,
 ) -> io::Result<Infallible> {
@@ -268,16 +281,19 @@ fn become_command(
 }
 
 /// The last steps before the command: its directory, by path, so inside the new mount; its rights; its signals.
-fn enter(view: &View, signals: &sys::Signals, start: &Path) -> io::Result<()> {
-    let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", start.display()));
-    std::env::set_current_dir(start).map_err(at)?;
+fn enter(view: &View, signals: &sys::Signals, start: Start<'_>) -> io::Result<()> {
+    let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", start.dir.display()));
+    std::env::set_current_dir(start.dir).map_err(at)?;
     match view {
         View::UserNamespace(over) => {
             check_inside(&over.dir)?;
-            sys::renounce_mounting()?;
+            sys::renounce(&LEAVING)?;
         }
         View::PrivateMounts(over) => check_inside(&over.dir)?,
         View::AsItIs => {}
+    }
+    if sys::geteuid() == 0 && !start.keep_capabilities {
+        sys::renounce(&LEAVING)?;
     }
     sys::default_signals(&[sys::SIGPIPE])?;
     Ok(signals.restore_mask()?)
@@ -303,6 +319,13 @@ fn check_inside(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn at(dir: &str) -> Start<'_> {
+        Start {
+            dir: Path::new(dir),
+            keep_capabilities: true,
+        }
+    }
+
     fn signals() -> sys::Signals {
         sys::Signals::hold(&[]).unwrap()
     }
@@ -325,7 +348,7 @@ mod tests {
     #[test]
     fn a_command_that_is_missing_is_told_by_its_errno() {
         let name = [OsString::from("/absent/program")];
-        let (child, fuse) = Child::prepare(&View::AsItIs, &signals(), Path::new("/"), &name).unwrap();
+        let (child, fuse) = Child::prepare(&View::AsItIs, &signals(), at("/"), &name).unwrap();
         assert!(fuse.is_none());
         assert!(matches!(child.go().unwrap(), Ended::NotExecuted(consts::ENOENT)));
     }
@@ -333,14 +356,14 @@ mod tests {
     #[test]
     fn a_start_directory_that_is_missing_is_a_failure() {
         let name = [OsString::from("true")];
-        let (child, _) = Child::prepare(&View::AsItIs, &signals(), Path::new("/absent"), &name).unwrap();
+        let (child, _) = Child::prepare(&View::AsItIs, &signals(), at("/absent"), &name).unwrap();
         assert!(matches!(child.go().unwrap(), Ended::Failed(_)));
     }
 
     #[test]
     fn a_child_that_is_not_wanted_ends() {
         let name = [OsString::from("true")];
-        let (child, _) = Child::prepare(&View::AsItIs, &signals(), Path::new("/"), &name).unwrap();
+        let (child, _) = Child::prepare(&View::AsItIs, &signals(), at("/"), &name).unwrap();
         let pid = child.pid();
         drop(child);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());

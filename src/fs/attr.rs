@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::caller::{Arrival, Caller, Who};
+use super::changing::lock_to_change;
 use super::errno::{FsError, Result};
 use super::judge::credit;
 use super::ledger::Present;
@@ -68,7 +69,7 @@ impl Mount {
             if self.touch_size(node, &file, size)? {
                 return Ok(());
             }
-            let mut state = node.content().lock();
+            let mut state = lock_to_change(node, who.owner);
             let done = self.truncate(who, "truncate", &at, node, &mut state, &file, size, level);
             drop(state);
             return done;
@@ -82,13 +83,11 @@ impl Mount {
             });
         }
         let at = self.name_now(&open);
-        let mut state = node.content().lock();
+        let mut state = lock_to_change(node, open.owner());
         let who = open.who(caller.tid);
         self.truncate(&who, "truncate", &at, node, &mut state, open.file(), size, open.level())?;
         if size == 0 {
-            // Never admit the truncation and refuse what is written then.
-            open.grant();
-            open.count_writer(&mut state);
+            // What is written then must not be refused because somebody else came in between.
             self.begin_changing(&open, &mut state);
         }
         drop(state);

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use super::caller::{Arrival, At, Caller, Who};
 use super::errno::{FsError, Result};
+use super::handle::{Opened, Opening};
 use super::judge::{Subject, at, credit};
 use super::ledger::entry_key;
 use super::lookup::Entry;
 use super::mount::Mount;
-use super::open::{Opened, Opening};
 use crate::audit::Change;
 use crate::clock;
 use crate::guard::{self, Author, Code, CreateRule, DurabilityRule, Intent, Level, Produced, Reason, Step, Why};

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use super::caller::{Caller, Who};
+use super::changing::{change_under_way, lock_to_change};
 use super::errno::{FsError, Result};
-use super::judge::{Subject, Verdict, change_under_way, credit};
+use super::handle::{FileHandle, IoMode};
+use super::judge::{Subject, Verdict, credit};
 use super::mount::Mount;
-use super::open::{FileHandle, IoMode, present};
+use super::open::present;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{FileState, Winner, libc_flags as c};
-use crate::sys;
+use crate::sys::{self, Stat};
 
 impl Mount {
     /// Reads. Through a handle that may still have to be judged, a read is what makes its owner's view current.
@@ -33,10 +35,12 @@ impl Mount {
         let who = open.who(0);
         let at = self.name_now(open);
         let state = open.node().content().lock();
-        let stat = sys::stat(open.file())?;
-        let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
-        self.guard()
-            .observe_read((who.owner, who.process), &at, &present, &state);
+        let ticks = self.guard().store.features().ticks;
+        if let Some(stat) = ticks.settled(open.file(), sys::stat(open.file())?)? {
+            let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
+            self.guard()
+                .observe_read((who.owner, who.process), &at, &present, &state);
+        }
         drop(state);
         Ok(())
     }
@@ -88,7 +92,10 @@ impl Mount {
     ) -> Result<T> {
         self.guard().events().operation(open.owner());
         let at = (open.level() != Level::Off && !open.is_granted()).then(|| self.name_now(open));
-        let mut state = open.node().content().lock();
+        let mut state = match at {
+            Some(_) if intent != Intent::Append => lock_to_change(open.node(), open.owner()),
+            Some(_) | None => open.node().content().lock(),
+        };
         if let Some(winner) = state.lost {
             return Err(FsError::Refused(lost_reason(winner)));
         }
@@ -100,7 +107,7 @@ impl Mount {
         let who = open.who(caller.tid);
         let author = self.guard().credit(open.node(), &stat, &state);
         let there = Some((&**open.node(), &stat, author));
-        let under_way = change_under_way(&state, open.owner());
+        let under_way = change_under_way(&state, open.owner(), intent);
         let subject = Subject {
             operation,
             intent,
@@ -113,7 +120,7 @@ impl Mount {
         self.note_edit(&who, open, intent);
         let unseen = verdict == Verdict::Judged(Keep::Yes);
         if unseen && !open.has_kept(stat.token()) {
-            self.keep_copy(&who, operation, &at, (open.file(), &stat), open.level());
+            self.keep_edited(&who, &subject, (open.file(), &stat), open.level())?;
         }
         if verdict == Verdict::Recorded {
             // Recorded once.
@@ -150,13 +157,14 @@ impl Mount {
             return Err(FsError::Refused(lost_reason(winner)));
         }
         self.note_unjudged_stores(&open, false);
-        let size = self.credit_writer(&open, &state, false)?;
+        let stat = self.credit_writer(&open, &state, false)?;
         self.record_written(&open, "flush");
-        if size > 0 {
-            self.end_changing(&open, &mut state);
+        if stat.size > 0 {
+            self.settle_changing(&open, &mut state);
         }
+        let told = self.tell_taken_away(&open, &state, &stat);
         drop(state);
-        Ok(())
+        told
     }
 
     fn publish_if_it_holds_data(&self, open: &FileHandle) -> Result<()> {
@@ -172,17 +180,19 @@ impl Mount {
     }
 
     /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
-    /// Gives its size.
-    fn credit_writer(&self, open: &FileHandle, state: &FileState, released: bool) -> Result<u64> {
+    fn credit_writer(&self, open: &FileHandle, state: &FileState, released: bool) -> Result<Stat> {
+        let mut stat = sys::stat(open.file())?;
         if open.level() == Level::Off {
-            return Ok(0);
+            return Ok(stat);
         }
-        let stat = sys::stat(open.file())?;
         let author = credit(state);
         // It may have been mapped, and unmapped before it was closed; or an outsider has changed it meanwhile.
         let mapped = author == Author::Outsider && open.may_have_mapped();
         let author = if mapped { Author::Owner(open.owner()) } else { author };
         let presumed = mapped || released;
+        if !released && author == Author::Owner(open.owner()) {
+            stat = self.guard().store.features().ticks.sharpen(open.file(), stat)?;
+        }
         let ledger = &self.guard().ledger;
         let moves = ledger.with_known_file(open.node().key(), |record| record.token() != stat.token());
         ledger.with_file(&present(open.node(), &stat, author), |record| {
@@ -190,7 +200,7 @@ impl Mount {
                 record.presume(open.owner());
             }
         });
-        Ok(stat.size)
+        Ok(stat)
     }
 
     /// The last descriptor of an open file is gone.
@@ -270,10 +280,12 @@ impl Mount {
         }
         if open.writes() {
             let mut state = open.node().content().lock();
-            if self.credit_writer(&open, &state, false)? > 0 {
-                self.end_changing(&open, &mut state);
+            let stat = self.credit_writer(&open, &state, false)?;
+            if stat.size > 0 {
+                self.settle_changing(&open, &mut state);
             }
             self.record_written(&open, "fsync");
+            self.tell_taken_away(&open, &state, &stat)?;
             drop(state);
         }
         let unsynced = {

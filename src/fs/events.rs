@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::caller::{At, Notes, Who};
+use super::handle::{FileHandle, Opening};
 use super::judge::Subject;
 use super::ledger::Present;
 use super::mount::Mount;
-use super::open::{FileHandle, Opening};
 use crate::audit::{Actor, Change, Changed, Details, Happened, KeptContent, Observed, Version, View};
 use crate::clock;
 use crate::guard::{Author, FileRecord, Generation, Intent, Level, OwnerId, Process, Reason, Standing, Timestamp};

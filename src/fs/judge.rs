@@ -1,24 +1,21 @@
 //! The one step that judges: gathers what is known, asks the decision table, reports a refusal.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Guard;
 use super::caller::{At, Reported, Who};
+use super::changing::change_unsettled;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::Judged;
 use super::ledger::{Present, entry_key};
 use super::mount::Mount;
 use crate::clock;
 use crate::guard::{self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, OwnerId, Reason};
-use crate::guard::{Refusal, Sight, Standing, There, Timestamp, Why};
-use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot};
+use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
+use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
 use crate::sys::{self, Stat};
-
-/// Time after which a handle that was opened to change a file, and was neither flushed nor closed, is no longer taken
-/// for a change under way: whoever keeps a file open for long has an understanding with others by locks of its own.
-const CHANGING_FOR: Duration = Duration::from_secs(1);
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +94,9 @@ impl Mount {
                 author,
                 at,
             });
+            if let Decision::Refuse(reason) = &mut decision {
+                (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);
+            }
         } else if decision == Decision::Allow(Keep::Yes) && subject.intent == Intent::Remove && finding.refused {
             // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
             // stale is decided alike.
@@ -106,7 +106,7 @@ impl Mount {
         if !matches!(decision, Decision::Refuse(_)) {
             who.passed(subject.intent, subject.at);
         }
-        finding.judged.rule = rule(&decision, &finding, &case, subject);
+        finding.judged.rule = rule(&decision, &finding, &case);
         who.judged.set(Some(finding.judged));
         match decision {
             Decision::Allow(_) if self.enforces() && finding.presumed && subject.intent != Intent::Append => {
@@ -211,6 +211,51 @@ impl Mount {
         }
     }
 
+    /// Copies content that is about to be overwritten in place, and that its owner has not seen, to the attic.
+    ///
+    /// # Errors
+    /// A refusal where it cannot be kept.
+    pub(super) fn keep_copy(&self, who: &Who, subject: &Subject<'_>, file: &OwnedFd, stat: &Stat) -> Result<()> {
+        let guard = self.guard();
+        if stat.size == 0 || !guard.store.attic().is_on() {
+            return Ok(());
+        }
+        match guard.store.attic().keep_copy(file, stat, false) {
+            Ok(slot) => {
+                if let Some(slot) = slot {
+                    guard.note_kept(&slot, who.owner, subject.operation, subject.at, stat.size);
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.cannot_keep(who, subject, error)),
+        }
+    }
+
+    /// What cannot be kept is neither removed nor overwritten unseen: the reader's way is still open.
+    pub(super) fn cannot_keep(&self, who: &Who, subject: &Subject<'_>, error: StoreError) -> FsError {
+        let StoreError::Sys(cause) = &error else {
+            return error.into();
+        };
+        // Whatever it is that keeps it from the attic: reading it first needs no attic.
+        log::warn!("content nobody has seen could not be kept: {cause}");
+        let readable = subject.there.is_none_or(|(_, stat, _)| may_read(who, stat));
+        let reason = Reason {
+            code: guard::Code::NotObserved,
+            step: if readable {
+                Step::ReadThenRetry
+            } else {
+                Step::MakeReadable
+            },
+            why: Why::NeverRead,
+            intent: subject.intent,
+            there: There::Regular,
+        };
+        match self.refuse(who, subject, reason, None) {
+            Err(refused) => refused,
+            Ok(()) => error.into(),
+        }
+    }
+
     /// Keeps a displaced file in the attic, or drops it.
     pub(super) fn settle_slot(
         &self,
@@ -306,7 +351,7 @@ impl Guard {
         present: &Present,
         state: &FileState,
     ) {
-        if change_under_way(state, owner).is_some() {
+        if change_unsettled(state, owner).is_some() {
             return;
         }
         self.events().observation(owner);
@@ -327,23 +372,6 @@ impl Guard {
             });
         }
     }
-}
-
-/// A change by another owner that has begun and is not known to have ended.
-pub(super) fn change_under_way(state: &FileState, owner: OwnerId) -> Option<Changing> {
-    if state.changing.is_empty() {
-        return None;
-    }
-    let now = clock::now();
-    let others = |changing: &&Changing| changing.owner != owner || owner == OwnerId::NOBODY;
-    let fresh = |changing: &&Changing| age(changing.since, now).is_some_and(|age| age < CHANGING_FOR);
-    state.changing.iter().filter(others).find(fresh).copied()
-}
-
-/// How long ago something was; nothing where the clock has been set back since.
-fn age(since: Timestamp, now: Timestamp) -> Option<Duration> {
-    let of = |at: Timestamp| Some(Duration::new(u64::try_from(at.sec).ok()?, at.nsec));
-    of(now)?.checked_sub(of(since)?)
 }
 
 /// Who may have changed a file through a handle whose writes bring no request.
@@ -376,16 +404,17 @@ pub(super) fn there(kind: Option<Kind>) -> There {
 }
 
 /// The rule of `docs/SEMANTICS.md` by which something is refused.
-fn rule(decision: &Decision, finding: &Finding, case: &Case, subject: &Subject<'_>) -> &'static str {
+fn rule(decision: &Decision, finding: &Finding, case: &Case) -> &'static str {
     let Decision::Refuse(reason) = decision else { return "" };
     match reason.why {
-        Why::ChangedSince if subject.under_way.is_some() && finding.standing != Standing::Stale => "D21",
         Why::ChangedSince if finding.process_old => "P2",
         Why::NeverRead if case.intent == Intent::Remove && finding.refused => "D20",
         Why::NeverRead if case.intent == Intent::Remove && !case.foreign => "D13",
         Why::NeverRead
         | Why::ChangedSince
         | Why::GoneSince
+        | Why::BeingWritten
+        | Why::TakenAway
         | Why::ProcessHoldsOld
         | Why::LostRace
         | Why::NotRegular

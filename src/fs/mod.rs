@@ -5,11 +5,13 @@
 
 mod attr;
 mod caller;
+mod changing;
 mod create;
 mod data;
 mod dir;
 mod errno;
 mod events;
+mod handle;
 mod judge;
 mod keep;
 mod ledger;
@@ -26,9 +28,9 @@ mod upkeep;
 pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR};
 pub use caller::Caller;
 pub use errno::{FsError, Result, errno_text, refusal_errno};
+pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
 pub use mount::{Mount, MountOptions};
-pub use open::{IoMode, Opened};
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
-use super::open::FileHandle;
+use super::handle::FileHandle;
 use super::{Guard, MountStatus};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};

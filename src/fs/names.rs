@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::caller::{Arrival, At, Caller, Who};
+use super::changing::{change_under_way, note_taken_away, others_write_on};
 use super::errno::{FsError, Result};
-use super::judge::{Subject, Verdict, at, change_under_way};
+use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::rename::lock_both;
 use crate::audit::Change;
@@ -90,7 +91,7 @@ impl Mount {
         }
         let (there, under_way) = (
             Some((&**node, stat, guard.credit(node, stat, &state))),
-            change_under_way(&state, who.owner),
+            change_under_way(&state, who.owner, Intent::Remove),
         );
         let subject = Subject {
             operation: "unlink",
@@ -109,7 +110,8 @@ impl Mount {
             return Ok(());
         };
         // Content that another name still leads to is not displaced.
-        let keep = keep == Keep::Yes && stat.nlink <= 1 && guard.store.attic().is_on();
+        let last = stat.nlink <= 1;
+        let keep = last && (keep == Keep::Yes || others_write_on(&state, who.owner)) && guard.store.attic().is_on();
         let expected = Expected {
             key: node.key(),
             token: stat.token(),
@@ -127,34 +129,14 @@ impl Mount {
             }
         };
         state.in_attic = keep && slot.is_some();
+        if last {
+            note_taken_away(&mut state, who.owner, stat);
+        }
         self.settle_slot(slot, keep, who, "unlink", at, stat.size);
         self.note_bound(who, at, None);
         self.note_links(node);
         drop(state);
         Ok(())
-    }
-
-    /// What cannot be kept is not removed unseen: the reader's way is still open.
-    fn cannot_keep(&self, who: &Who, subject: &Subject<'_>, error: StoreError) -> FsError {
-        use crate::guard::{Code, Reason, Step, There, Why};
-        match &error {
-            // Whatever it is that keeps it from the attic: reading it first needs no attic.
-            StoreError::Sys(cause) => {
-                log::warn!("content nobody has seen could not be kept: {cause}");
-                let reason = Reason {
-                    code: Code::NotObserved,
-                    step: Step::ReadThenRetry,
-                    why: Why::NeverRead,
-                    intent: Intent::Remove,
-                    there: There::Regular,
-                };
-                match self.refuse(who, subject, reason, None) {
-                    Err(refused) => refused,
-                    Ok(()) => error.into(),
-                }
-            }
-            StoreError::Moved | StoreError::Lost(_) | StoreError::Changed => error.into(),
-        }
     }
 
     /// A link has gone or come: the time of change moved, the content did not.

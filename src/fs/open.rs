@@ -2,216 +2,23 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::caller::{Arrival, At, Caller, Who};
+use super::changing::{change_under_way, lock_to_change};
 use super::errno::{FsError, Result};
-use super::events::Written;
-use super::judge::{Subject, Verdict, change_under_way};
+use super::handle::{FileHandle, Opened, Opening};
+use super::judge::{Subject, Verdict};
 use super::ledger::Present;
 use super::mount::Mount;
 use crate::audit::Change;
-use crate::clock;
-use crate::guard::{Author, Intent, Level, OwnerId, Process, Produced, Token};
-use crate::store::{Changing, FileState, Kind, Node, Slot, StoreError, libc_flags as c};
-use crate::sync::Mutex;
+use crate::guard::{Author, Intent, Level, Produced};
+use crate::store::{FileState, Kind, Node, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// The kernel's own flag for an open by `execve`.
 const EXEC: i32 = 0x20;
-/// Largest file that is copied before it may be mapped unseen.
-const PRE_IMAGE_LIMIT: u64 = 64 << 20;
 /// Times a truncation is judged again when the file changes between judgement and truncation.
 const TRIES: usize = 3;
-
-/// Who moves the data of an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IoMode {
-    /// The kernel, past the daemon.
-    Passthrough,
-    /// The daemon, request by request, on an inode that the kernel serves by itself for other handles.
-    PassthroughDirect,
-    /// The daemon, request by request; a shared mapping is refused by the kernel.
-    Direct,
-    /// The daemon, through the kernel's page cache.
-    Cached,
-}
-
-impl IoMode {
-    /// Stores through a mapping go past the daemon; in all other modes they come as writes, before the flush.
-    fn passes_by(self) -> bool {
-        matches!(self, Self::Passthrough | Self::PassthroughDirect)
-    }
-}
-
-/// The answer to an open.
-#[derive(Debug)]
-pub struct Opened {
-    /// The handle's number.
-    pub handle: u64,
-    /// Who moves the data.
-    pub io: IoMode,
-    /// Nothing will have to be flushed.
-    pub no_flush: bool,
-    /// The open file; what passthrough registers with the kernel.
-    pub file: Arc<FileHandle>,
-}
-
-/// An open file.
-#[derive(Debug)]
-pub struct FileHandle {
-    id: u64,
-    node: Arc<Node>,
-    file: OwnedFd,
-    flags: i32,
-    owner: OwnerId,
-    process: Option<Process>,
-    uid: u32,
-    gid: u32,
-    at: At,
-    level: Level,
-    io: IoMode,
-    /// No change through this handle needs a judgement of its own: it made or emptied the file, its writes bring no
-    /// request, or the mount only observes and has recorded one. Once granted it stays so, and counts among the writers.
-    granted: AtomicBool,
-    /// Counted among the file's writers.
-    counted: AtomicBool,
-    /// The version that the last edit through it made, of which what was displaced unseen is kept already.
-    kept: Mutex<Option<Token>>,
-    /// Its owner had the file current, and may map it for writing without the daemon's knowledge.
-    maps: bool,
-    /// What the file held when it was opened by an owner who had not seen it, and whom the kernel will not keep from
-    /// mapping it.
-    pre_image: Mutex<Option<Slot>>,
-    /// What it has changed since that was last put on record; nothing where no record is kept.
-    written: Mutex<Option<Box<Written>>>,
-}
-
-impl FileHandle {
-    /// The handle's number.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The node it was opened on.
-    #[must_use]
-    pub fn node(&self) -> &Arc<Node> {
-        &self.node
-    }
-
-    /// The descriptor.
-    #[must_use]
-    pub fn file(&self) -> &OwnedFd {
-        &self.file
-    }
-
-    pub(super) fn owner(&self) -> OwnerId {
-        self.owner
-    }
-
-    pub(super) fn at(&self) -> &At {
-        &self.at
-    }
-
-    pub(super) fn io(&self) -> IoMode {
-        self.io
-    }
-
-    pub(super) fn level(&self) -> Level {
-        self.level
-    }
-
-    pub(super) fn written(&self) -> &Mutex<Option<Box<Written>>> {
-        &self.written
-    }
-
-    pub(super) fn writes(&self) -> bool {
-        self.flags & c::O_ACCMODE != c::O_RDONLY
-    }
-
-    pub(super) fn reads_and_writes(&self) -> bool {
-        self.flags & c::O_ACCMODE == c::O_RDWR
-    }
-
-    pub(super) fn is_granted(&self) -> bool {
-        self.granted.load(Ordering::Acquire)
-    }
-
-    pub(super) fn may_have_mapped(&self) -> bool {
-        self.maps
-    }
-
-    pub(super) fn take_pre_image(&self) -> Option<Slot> {
-        self.pre_image.lock().take()
-    }
-
-    pub(super) fn put_pre_image(&self, slot: Slot) {
-        *self.pre_image.lock() = Some(slot);
-    }
-
-    pub(super) fn forget_mapper(&self, state: &mut FileState) {
-        let Some(process) = self.process.filter(|_| self.maps) else {
-            return;
-        };
-        if let Some(index) = state
-            .mappers
-            .iter()
-            .position(|known| *known == (self.owner, process.tgid))
-        {
-            state.mappers.swap_remove(index);
-        }
-    }
-
-    /// Notes that no change through it needs a judgement any more.
-    pub(super) fn grant(&self) {
-        self.granted.store(true, Ordering::Release);
-    }
-
-    /// Whether what is there now was made by the last edit through the handle, and what that displaced was kept.
-    pub(super) fn has_kept(&self, now: Token) -> bool {
-        *self.kept.lock() == Some(now)
-    }
-
-    /// Notes the version made by an edit of what nobody is known to have a copy of, and which is kept.
-    pub(super) fn note_kept(&self, made: Token) {
-        *self.kept.lock() = Some(made);
-    }
-
-    /// Counts the handle among the file's writers, once.
-    pub(super) fn count_writer(&self, state: &mut FileState) {
-        if !self.counted.swap(true, Ordering::AcqRel) {
-            state.add_writer(self.owner);
-        }
-    }
-
-    pub(super) fn uncount_writer(&self, state: &mut FileState) -> bool {
-        let counted = self.counted.swap(false, Ordering::AcqRel);
-        if counted {
-            state.remove_writer(self.owner);
-        }
-        counted
-    }
-
-    /// The caller a change through this handle is put down to: whoever opened it.
-    pub(super) fn who(&self, tid: u32) -> Who {
-        Who::of_handle(self.owner, self.process, (self.uid, self.gid), tid)
-    }
-}
-
-/// What an open is going to be, before there is a handle for it.
-pub(super) struct Opening<'a> {
-    pub(super) who: &'a Who,
-    pub(super) node: &'a Arc<Node>,
-    pub(super) at: At,
-    pub(super) level: Level,
-    pub(super) flags: i32,
-    pub(super) file: OwnedFd,
-    /// The owner has the file current.
-    pub(super) current: bool,
-    /// The file has just been made or emptied, for its content to be written through this handle.
-    pub(super) replaces: bool,
-}
 
 impl Mount {
     /// Opens a regular file.
@@ -234,22 +41,29 @@ impl Mount {
             checked => checked?,
         }
         let file = self.open_backing(&node, flags)?;
-        let mut state = node.content().lock();
+        let mut state = if truncates {
+            lock_to_change(&node, who.owner)
+        } else {
+            node.content().lock()
+        };
         let mut current = level == Level::Off;
         if truncates {
             self.truncate(&who, "open", &at, &node, &mut state, &file, 0, level)?;
             current = true;
         } else if writes && level != Level::Off {
-            current = self.has_current(&who, &at, &node, &state, &file)?;
+            current = change_under_way(&state, who.owner, Intent::Edit).is_none()
+                && self.has_current(&who, &at, &node, &state, &file)?;
             if current && flags & c::O_ACCMODE == c::O_RDWR {
                 self.note_readable_name(&who, &at, &node);
             }
         }
         let executes = flags & EXEC != 0;
         if !writes && !executes && level != Level::Off {
-            let stat = sys::stat(&file)?;
-            let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));
-            self.guard().observe_read((who.owner, who.process), &at, &now, &state);
+            let ticks = self.guard().store.features().ticks;
+            if let Some(stat) = ticks.settled(&file, sys::stat(&file)?)? {
+                let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));
+                self.guard().observe_read((who.owner, who.process), &at, &now, &state);
+            }
         }
         let opening = Opening {
             who: &who,
@@ -375,7 +189,7 @@ impl Mount {
             let stat = sys::stat(file)?;
             let (there, under_way) = (
                 Some((&**node, &stat, self.guard().credit(node, &stat, state))),
-                change_under_way(state, who.owner),
+                change_under_way(state, who.owner, intent),
             );
             let subject = Subject {
                 operation,
@@ -386,7 +200,7 @@ impl Mount {
                 under_way,
             };
             let verdict = self.judge(who, &subject)?;
-            self.keep_replaced(who, (operation, intent), at, (file, &stat), (verdict, level));
+            self.keep_replaced(who, &subject, (file, &stat), (verdict, level))?;
             let done = match verdict {
                 Verdict::Judged(_) => self.guard().store.truncate_judged(file, &stat.token(), size),
                 Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {
@@ -411,7 +225,7 @@ impl Mount {
     /// O4: the owner has made the content that is there now, or changed what it had current.
     pub(super) fn produced(&self, who: &Who, at: &At, node: &Node, file: &OwnedFd, whole: bool) -> Result<()> {
         let ledger = &self.guard().ledger;
-        let stat = sys::stat(file)?;
+        let stat = self.guard().store.features().ticks.sharpen(file, sys::stat(file)?)?;
         let author = Author::Owner(who.owner);
         let known = ledger.with_known_file(node.key(), |record| {
             let knows = match whole {
@@ -436,127 +250,6 @@ impl Mount {
             });
         }
         Ok(())
-    }
-
-    /// Makes the handle of an open, and settles who moves its data.
-    pub(super) fn hold(&self, opening: Opening<'_>, state: &mut FileState) -> Result<Opened> {
-        let id = self.next_handle();
-        let io = self.io_mode(&opening, id);
-        let writes = opening.flags & c::O_ACCMODE != c::O_RDONLY;
-        let guarded = opening.level != Level::Off;
-        let written = self.begin_written(&opening);
-        let handle = Arc::new(FileHandle {
-            id,
-            node: Arc::clone(opening.node),
-            file: opening.file,
-            flags: opening.flags,
-            owner: opening.who.owner,
-            process: opening.who.process,
-            uid: opening.who.uid,
-            gid: opening.who.gid,
-            at: At {
-                locked: false,
-                ..opening.at
-            },
-            level: opening.level,
-            io,
-            granted: AtomicBool::new(!guarded || opening.replaces),
-            counted: AtomicBool::new(false),
-            kept: Mutex::default(),
-            maps: guarded && opening.current && io.passes_by() && opening.flags & c::O_ACCMODE == c::O_RDWR,
-            pre_image: Mutex::new(None),
-            written: Mutex::new(written),
-        });
-        state.handles += 1;
-        if let (true, Some(process)) = (handle.maps, handle.process) {
-            state.mappers.push((handle.owner, process.tgid));
-        }
-        let unseen = guarded && !opening.current && self.enforces();
-        if unseen && io == IoMode::PassthroughDirect && handle.reads_and_writes() {
-            self.keep_before_mapping(&handle);
-        }
-        if writes && guarded && handle.is_granted() {
-            handle.count_writer(state);
-            self.begin_changing(&handle, state);
-        }
-        self.files.lock(&id).insert(id, Arc::clone(&handle));
-        Ok(Opened {
-            handle: id,
-            io,
-            no_flush: !writes,
-            file: handle,
-        })
-    }
-
-    /// The kernel will let the file be mapped for writing by an owner who has not seen it, since another handle of the
-    /// inode is in passthrough: what it holds is kept first, as far as that is affordable.
-    fn keep_before_mapping(&self, handle: &FileHandle) {
-        let kept = sys::stat(&handle.file).map_err(StoreError::from).and_then(|stat| {
-            if stat.size == 0 || stat.size > PRE_IMAGE_LIMIT {
-                return Ok(None);
-            }
-            self.guard().store.attic().keep_copy(&handle.file, &stat, false)
-        });
-        match kept {
-            Ok(slot) => *handle.pre_image.lock() = slot,
-            Err(error) => log::warn!("content that may be mapped unseen could not be kept: {error}"),
-        }
-    }
-
-    /// Notes that the content may change through a handle without a request, until that is flushed with data or closed.
-    pub(super) fn begin_changing(&self, handle: &FileHandle, state: &mut FileState) {
-        let (owner, since) = (handle.owner, clock::now());
-        state.changing.push(Changing {
-            owner,
-            handle: (self.id(), handle.id),
-            since,
-        });
-    }
-
-    pub(super) fn end_changing(&self, handle: &FileHandle, state: &mut FileState) {
-        state
-            .changing
-            .retain(|changing| changing.handle != (self.id(), handle.id));
-    }
-
-    /// One family of modes per inode: plain direct I/O only while no handle of the inode is in passthrough.
-    fn io_mode(&self, opening: &Opening<'_>, handle: u64) -> IoMode {
-        let id = opening.node.id();
-        let accmode = opening.flags & c::O_ACCMODE;
-        let writes = accmode != c::O_RDONLY;
-        let edits = writes && !opening.replaces && opening.level != Level::Off;
-        // A mount that only observes must not keep programs from mapping what they may map.
-        let forbids_mapping = edits && !opening.current && self.enforces();
-        if !self.is_passthrough() {
-            return if forbids_mapping {
-                IoMode::Direct
-            } else {
-                IoMode::Cached
-            };
-        }
-        if forbids_mapping && accmode == c::O_RDWR && self.begin_direct(id, handle) {
-            return IoMode::Direct;
-        }
-        if !self.begin_passthrough(id) {
-            return IoMode::Direct;
-        }
-        // The kernel's own appending on a backing file would outlive the flag being cleared by fcntl.
-        let appends = writes && opening.flags & c::O_APPEND != 0;
-        if edits || appends {
-            IoMode::PassthroughDirect
-        } else {
-            IoMode::Passthrough
-        }
-    }
-
-    /// The kernel would not register the file for passthrough: its data goes through the daemon from now on, unless others
-    /// have it open in passthrough; says which. The handle is counted until it is closed.
-    pub fn passthrough_failed(&self, opened: &Opened) -> bool {
-        let alone = self.passthrough_count(opened.file.node.id()) <= 1;
-        if alone {
-            self.set_passthrough(false);
-        }
-        alone
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::caller::{Arrival, At, Caller, Who};
+use super::changing::{change_under_way, note_taken_away, others_write_on};
 use super::errno::{FsError, Result};
-use super::judge::{Subject, Verdict, at, change_under_way};
+use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::moved::MovedDir;
 use crate::audit::Change;
@@ -189,7 +190,7 @@ impl Mount {
             at: &end.at,
             there: file.map(|((node, stat), state)| (&**node, stat, self.guard().credit(node, stat, state))),
             owner: who.owner,
-            under_way: state.and_then(|state| change_under_way(state, who.owner)),
+            under_way: state.and_then(|state| change_under_way(state, who.owner, intent)),
         };
         self.judge(who, &subject)
     }
@@ -243,9 +244,14 @@ impl Mount {
                     }
                 };
                 // Whatever a rename displaces is kept, seen or not, unless another name still leads to it.
-                let keep = stat.nlink <= 1 && (keep == Keep::Yes || stat.size > 0);
+                let last = stat.nlink <= 1;
+                let written = state.as_deref().is_some_and(|state| others_write_on(state, who.owner));
+                let keep = last && (keep == Keep::Yes || stat.size > 0 || written);
                 if let Some(state) = state {
                     state.in_attic = keep;
+                    if last {
+                        note_taken_away(state, who.owner, stat);
+                    }
                 }
                 self.settle_slot(Some(slot), keep, who, "rename", &target.at, stat.size);
                 // Another name may still lead to it, or an open handle.

@@ -167,6 +167,8 @@ impl Reason {
             (Why::ChangedSince, _) => "D8",
             (Why::ProcessHoldsOld, _) => "P2",
             (Why::GoneSince, _) => "D9",
+            (Why::BeingWritten, _) => "D21",
+            (Why::TakenAway, _) => "D22",
             (Why::LostRace, _) => "D15",
             (Why::NotRegular, _) => "D10",
             (Why::NothingThere, _) => "D2",

@@ -49,6 +49,8 @@ pub enum Step {
     ReadThenRetry,
     /// The owner has read another version; if the file is gone, the read says so, and creating it is then allowed.
     ReadAgainThenRetry,
+    /// Somebody else is writing the file.
+    WaitThenRead,
     /// There is nothing to edit.
     CreateInstead,
     /// The name is taken by something that is no file.
@@ -66,6 +68,7 @@ impl Step {
         match self {
             Self::ReadThenRetry => "read the file, then retry",
             Self::ReadAgainThenRetry => "read the file again, then retry",
+            Self::WaitThenRead => "wait until that is closed, read the file again, then retry",
             Self::CreateInstead => "create it instead of editing it",
             Self::ChooseAnotherName => "choose another name",
             Self::MakeReadable => "make the file readable and read it, then retry",
@@ -79,6 +82,7 @@ impl Step {
         match self {
             Self::ReadThenRetry => "still not read: ",
             Self::ReadAgainThenRetry => "still not read again: ",
+            Self::WaitThenRead => "still not closed: ",
             Self::MakeReadable => "still not readable: ",
             Self::CreateInstead | Self::ChooseAnotherName | Self::CheckBacking => "still so: ",
         }
@@ -102,6 +106,10 @@ pub enum Why {
     GoneSince,
     /// The owner has seen the file as it is, but the calling process itself holds an older copy.
     ProcessHoldsOld,
+    /// Another owner has made or emptied the file and is still writing it.
+    BeingWritten,
+    /// The file was removed or replaced while the owner was writing it.
+    TakenAway,
     /// The name was free when the creation began, and is not any more.
     LostRace,
     /// What is there is no regular file.
@@ -166,6 +174,11 @@ impl Refusal {
             Why::NeverRead => format!("changed {}, and {owner} has not read it", self.by_whom(now)),
             Why::ChangedSince => format!("changed {} since {owner} read it", self.by_whom(now)),
             Why::GoneSince => format!("removed {} since {owner} read it", self.by_whom(now)),
+            Why::BeingWritten => format!("{} is still writing it", self.who_since(now)),
+            Why::TakenAway => format!(
+                "removed or replaced {} while {owner} was writing it, and what {owner} wrote since then is kept in the attic",
+                self.by_whom(now)
+            ),
             Why::ProcessHoldsOld => {
                 let by_whom = self.by_whom(now);
                 format!("changed {by_whom} since this program read it (another program of {owner} has read it since)")
@@ -176,6 +189,18 @@ impl Refusal {
             ),
             Why::NotRegular => "what is there is not a regular file".to_owned(),
             Why::NothingThere => "nothing is there".to_owned(),
+        }
+    }
+
+    /// `owner "b", since 3 s ago,`, as far as it is known.
+    fn who_since(&self, now: Timestamp) -> String {
+        let who = match self.changed_by.as_deref() {
+            Some(owner) => format!("owner {}", quoted(owner)),
+            None => "somebody else".to_owned(),
+        };
+        match self.changed_at {
+            Some(at) => format!("{who}, who opened it {},", age(at, now)),
+            None => who,
         }
     }
 

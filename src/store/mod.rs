@@ -12,12 +12,14 @@ mod kept;
 mod node;
 mod replace;
 mod table;
+mod ticks;
 
 pub use attic::{Attic, AtticLimits, KeptInfo, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
-pub use node::{Changing, DirState, FileState, Kind, Node, Place, Staged};
+pub use node::{Changing, DirState, FileState, Kind, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
+pub use ticks::Ticks;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,6 +43,8 @@ pub struct Features {
     pub tmpfile: bool,
     /// Nodes can be opened again by file handle (`open_by_handle_at`, which needs `CAP_DAC_READ_SEARCH`).
     pub handles: bool,
+    /// How finely changes are dated.
+    pub ticks: Ticks,
 }
 
 /// One backing tree.
@@ -67,7 +71,9 @@ impl Store {
     pub fn open(root: OwnedFd, max_fds: usize, limits: AtticLimits) -> Result<Self> {
         let stat = sys::stat(&root)?;
         let mount = sys::reopen(&root, libc_flags::O_RDONLY | libc_flags::O_DIRECTORY).ok();
-        let tmpfile = sys::open_tmpfile(&root, libc_flags::O_RDWR, 0o600).is_ok();
+        let unnamed = sys::open_tmpfile(&root, libc_flags::O_RDWR, 0o600).ok();
+        let ticks = Ticks::probe(&root, unnamed.as_ref());
+        let tmpfile = unnamed.is_some();
         let table = Arc::new(Table::default());
         let root = Arc::new(root);
         let (key, handle) = table::identify(&*root, &stat);
@@ -82,7 +88,11 @@ impl Store {
             mount,
             table,
             fds: FdCache::new(max_fds),
-            features: Features { tmpfile, handles },
+            features: Features {
+                tmpfile,
+                handles,
+                ticks,
+            },
             no_exchange: AtomicBool::new(false),
         })
     }

@@ -75,7 +75,7 @@ pub struct Staged {
     pub since: Timestamp,
 }
 
-/// A change under way through a handle whose writes the daemon does not see.
+/// A change under way through a handle that made or emptied the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Changing {
     /// By whom.
@@ -84,6 +84,23 @@ pub struct Changing {
     pub handle: (u64, u64),
     /// Since when.
     pub since: Timestamp,
+    /// When it was last flushed or synced with data in the file.
+    pub settled: Option<Timestamp>,
+    /// Its writes are not judged one by one.
+    pub unjudged: bool,
+}
+
+/// The file's last name was taken away while somebody else was writing the file.
+#[derive(Debug, Clone, Copy)]
+pub struct TakenAway {
+    /// By whom.
+    pub owner: OwnerId,
+    /// When.
+    pub at: Timestamp,
+    /// What it held then.
+    pub size: u64,
+    /// When that was last modified.
+    pub mtime: Timestamp,
 }
 
 /// What the file lock guards.
@@ -95,8 +112,11 @@ pub struct FileState {
     pub lost: Option<super::Winner>,
     /// Owners that may change the file without a request to the daemon, with the number of their handles.
     pub writers: SmallVec<[(OwnerId, u32); 1]>,
-    /// Handles whose writes the daemon does not see, until they are flushed with data or closed.
+    /// Handles that have made or emptied the file, until they are closed; where each write is judged, until they are
+    /// flushed with data.
     pub changing: SmallVec<[Changing; 1]>,
+    /// It has lost its last name to another owner than those who write it.
+    pub taken_away: Option<Box<TakenAway>>,
     /// Owners and processes with the file open for reading and writing, who may have mapped it: stores through a mapping
     /// bring no request.
     pub mappers: SmallVec<[(OwnerId, u32); 1]>,

@@ -247,6 +247,15 @@ pub fn keep_serving_capabilities() -> Result<()> {
     caps.set()
 }
 
+/// What this thread executes gets no capability by inheritance.
+pub(super) fn inherit_no_capabilities() -> Result<()> {
+    let mut caps = Caps::get()?;
+    for word in &mut caps.0 {
+        word.inheritable = 0;
+    }
+    caps.set()
+}
+
 impl Caps {
     pub(super) fn get() -> Result<Self> {
         let mut words = [CapWord::default(); 2];

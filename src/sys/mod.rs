@@ -37,11 +37,11 @@ pub use mount::{
 };
 pub use names::{link_at, link_fd_at, mkdir_at, mknod_at, readlink, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use own::{
-    CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SYS_ADMIN, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGKILL, SIGPIPE, SIGQUIT,
-    SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH, SIGXCPU, SIGXFSZ, Waited, default_signals,
-    getegid, geteuid, getgid, getpgrp, gettid, getuid, has_cap, ignore_signals, in_initial_user_namespace, kill,
-    pre_exec, raise_command_limits, raise_nofile_limit, read_signal, set_child_subreaper, set_dumpable, setpgid,
-    setsid, signal_fd, tcgetpgrp, tcsetpgrp, unblock_all_signals, wait,
+    CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_PTRACE, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGKILL,
+    SIGPIPE, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH, SIGXCPU, SIGXFSZ,
+    Waited, default_signals, getegid, geteuid, getgid, getpgrp, gettid, getuid, has_cap, ignore_signals,
+    in_initial_user_namespace, kill, pre_exec, raise_command_limits, raise_nofile_limit, read_signal,
+    set_child_subreaper, set_dumpable, setpgid, setsid, signal_fd, tcgetpgrp, tcsetpgrp, unblock_all_signals, wait,
 };
 pub use probe::{exchange_names, kernel_release, mount_forbids_exec};
 pub use process::{
@@ -50,8 +50,8 @@ pub use process::{
 };
 pub use socket::{MAX_FDS, PeerCred, peer_cred, peer_pidfd, recv_with_fds, send_with_fds};
 pub use spawn::{
-    Arrived, Readable, Side, Signals, become_program, clear_umask, close_inherited, end_now, fork_process,
-    renounce_mounting, stop_self, take_standard_descriptors, wait_readable,
+    Arrived, Readable, Side, Signals, become_program, clear_umask, close_inherited, end_now, fork_process, renounce,
+    stop_self, take_standard_descriptors, wait_readable,
 };
 pub use stat::{Stat, stat, stat_at};
 pub use tty::Terminal;

@@ -20,6 +20,8 @@ pub use libc::{SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH, SIGXCPU, SIGXFSZ};
 
 /// The administrator's capability, which mounting and passthrough need.
 pub const CAP_SYS_ADMIN: u32 = 21;
+/// By which a process reaches into others, and into the directories they see.
+pub const CAP_SYS_PTRACE: u32 = 19;
 /// To open by handle.
 pub const CAP_DAC_READ_SEARCH: u32 = 2;
 /// To act as another user.

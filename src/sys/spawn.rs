@@ -18,9 +18,10 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{ForkResult, execvp, fork};
 
 use super::call::check;
+use super::cred::inherit_no_capabilities;
 use super::error::{Result, SysError};
 use super::fd::open_path;
-use super::own::{CAP_SYS_ADMIN, kill};
+use super::own::kill;
 
 /// Which side of a fork this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,20 +65,26 @@ pub fn close_inherited() -> Result<()> {
         .map_err(|errno| SysError::new("close_range", errno))
 }
 
-/// Takes away what would let this process or what it executes change mounts of its namespace: the bounding set
-/// keeps `CAP_SYS_ADMIN` from coming back through exec, and no ambient capability survives. A user namespace made
-/// later has its own capabilities, but cannot undo a mount it did not make.
-pub fn renounce_mounting() -> Result<()> {
+/// Takes capabilities away from what this process executes: the bounding set keeps them from coming back, and nothing is
+/// inherited. A user namespace made later has its own, but cannot undo a mount it did not make.
+pub fn renounce(capabilities: &[u32]) -> Result<()> {
     const NONE: libc::c_ulong = 0;
     let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL;
     // SAFETY: PR_CAP_AMBIENT takes integers only.
     check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, clear, NONE, NONE, NONE) })
         .map_err(|errno| SysError::new("prctl", errno).name("PR_CAP_AMBIENT_CLEAR_ALL"))?;
-    let admin = libc::c_ulong::from(CAP_SYS_ADMIN);
-    // SAFETY: PR_CAPBSET_DROP takes integers only.
-    check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, admin, NONE, NONE, NONE) })
-        .map(drop)
-        .map_err(|errno| SysError::new("prctl", errno).name("PR_CAPBSET_DROP"))
+    for &capability in capabilities {
+        let capability = libc::c_ulong::from(capability);
+        // SAFETY: PR_CAPBSET_READ takes integers only.
+        let held = check(unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, NONE, NONE, NONE) });
+        if held.is_ok_and(|held| held == 0) {
+            continue;
+        }
+        // SAFETY: PR_CAPBSET_DROP takes integers only.
+        check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, NONE, NONE, NONE) })
+            .map_err(|errno| SysError::new("prctl", errno).name("PR_CAPBSET_DROP"))?;
+    }
+    inherit_no_capabilities()
 }
 
 /// Lets files be made with the mode asked for.

@@ -374,3 +374,56 @@ fn no_inode_is_left() {
         place.umount(&m);
     });
 }
+
+/// A filesystem that dates changes by the kernel's coarse clock: two within one tick get the same times.
+// semantics: V8
+#[test]
+fn a_filesystem_with_coarse_times() {
+    contained(
+        "filesystems::a_filesystem_with_coarse_times",
+        Who::Root,
+        nothing,
+        |place| {
+            place.sh_ok("mount -t ramfs none $W && mkdir $W/race $W/list");
+            short_list(place, &place.at("list"));
+            let dir = place.at("race");
+            let coarse = (0..100).any(|_| {
+                let mut dates = [0, 1].map(|_| {
+                    fs::write(dir.join("f"), "0").expect("a change");
+                    fs::metadata(dir.join("f")).expect("its times").modified().ok()
+                });
+                dates.sort();
+                dates[0] == dates[1]
+            });
+            assert!(
+                coarse,
+                "ramfs dates finely here: another filesystem must be found for this test"
+            );
+            let a = place.mount(&dir, "a", &["--owner", "A"]);
+            let behind = |content: &str| fs::write(dir.join("f"), content).expect("an outsider's change");
+            for round in 0..50 {
+                // What is read within the tick of a change may be changed again, and look the same.
+                behind("one");
+                assert_eq!(text(a.join("f")), "one");
+                behind("two");
+                assert_eq!(
+                    errno(fs::write(a.join("f"), "mine")),
+                    Errno::ESTALE,
+                    "read, round {round}"
+                );
+                assert_eq!(text(dir.join("f")), "two");
+                // So may what the owner has just written itself.
+                assert_eq!(text(a.join("f")), "two");
+                fs::write(a.join("f"), "own").expect("what was read may be replaced");
+                behind("two");
+                assert_eq!(
+                    errno(fs::write(a.join("f"), "mine")),
+                    Errno::ESTALE,
+                    "written, round {round}"
+                );
+                assert_eq!(text(dir.join("f")), "two");
+            }
+            place.umount(&a);
+        },
+    );
+}

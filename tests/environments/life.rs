@@ -316,3 +316,34 @@ fn a_stopped_guard_holds_up_no_command_for_ever() {
         },
     );
 }
+
+// semantics: G7
+#[test]
+fn a_guarded_command_of_root_cannot_leave_its_view() {
+    let name = "life::a_guarded_command_of_root_cannot_leave_its_view";
+    contained(name, Who::Root, nothing, |place| {
+        fs::write(place.at("f"), "one\n").expect("a file");
+        let work = place.work().display().to_string();
+        let ways = [
+            "umount -l .; cd /; cd $W".to_owned(),
+            "umount -l . && cd /; cd $W".to_owned(),
+            format!("cd /proc/1/root{work}"),
+            format!("cd /proc/$PPID/root{work}"),
+            "cd /proc/$PPID/cwd".to_owned(),
+            format!("for guard in $B/run/unclobber/*.pid; do cd /proc/$(cat $guard)/root{work}; done"),
+            "exec nsenter -t 1 -m sh -c 'echo mine > f'".to_owned(),
+            "unshare -Urm sh -c 'umount -l .'".to_owned(),
+            "mount -t tmpfs none .".to_owned(),
+        ];
+        for way in ways {
+            let left = place.run("A", &format!("{way}; echo mine > f"));
+            assert!(left.code != 0, "{way}: {left:?}");
+            assert_eq!(text(place.at("f")), "one\n", "{way}");
+        }
+        // The same steps lead out where they are left to it: what is tested above is what keeps it in.
+        let words = ["run", "-w", &work, "--owner", "A", "--keep-capabilities", "--"];
+        let out = [&words[..], &["sh", "-c", "umount -l .; cd /; cd $W; echo mine > f"]].concat();
+        assert_eq!(place.unclobber(&out).code, 0);
+        assert_eq!(text(place.at("f")), "mine\n");
+    });
+}

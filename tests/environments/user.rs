@@ -67,6 +67,29 @@ fn run_refuses_reads_and_retries_between_two_owners() {
     });
 }
 
+// semantics: D12
+#[test]
+fn what_may_be_written_and_neither_read_nor_kept_is_refused() {
+    let name = "user::what_may_be_written_and_neither_read_nor_kept_is_refused";
+    contained(name, Who::User, nothing, |place| {
+        fs::write(place.at("f"), "one\n").expect("a file");
+        fs::write(place.at("g"), "one\n").expect("a file");
+        place.sh_ok("chmod 0200 $W/f $W/g");
+        let changes = ["echo two > f", "dd if=/dev/zero of=f bs=1 count=1 conv=notrunc"];
+        for (owner, change) in ["A", "B"].into_iter().zip(changes) {
+            let refused = place.run(owner, change);
+            assert!(refused.code != 0, "{change}: {refused:?}");
+            assert!(refused.err.contains("FS_NOT_OBSERVED"), "{change}: {refused:?}");
+            assert!(refused.err.contains("make the file readable"), "{change}: {refused:?}");
+            let done = place.run(owner, &format!("chmod u+r f && cat f && {change} && chmod 0200 f"));
+            assert!(done.code == 0, "{change}: {done:?}");
+        }
+        // Its content goes along when it is removed.
+        let removed = place.run("A", "rm -f g");
+        assert!(removed.code == 0, "{removed:?}");
+    });
+}
+
 // semantics: S3
 #[test]
 fn mount_by_the_helper_and_staged_creation() {

@@ -251,7 +251,7 @@ pub(crate) fn perform_held(file: &mut File, op: Op, tag: u32) -> Outcome {
         Op::HeldTruncate(_, size) => done(file.set_len(size)),
         Op::HeldAllocate(_) => allocate(file),
         Op::HeldSync(_) => done(file.sync_all()),
-        Op::HeldFlush(_) => done(file.try_clone().map(drop)),
+        Op::HeldFlush(_) => done(file.try_clone().and_then(|other| Ok(nix::unistd::close(other)?))),
         _ => written(file, &text),
     })
 }

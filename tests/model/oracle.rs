@@ -81,7 +81,7 @@ const EBUSY: i32 = 16;
 const ESTALE: i32 = 116;
 
 impl Refused {
-    fn stale(file: Option<u64>) -> Self {
+    pub(crate) fn stale(file: Option<u64>) -> Self {
         Self {
             code: "FS_STALE_VERSION",
             errno: ESTALE,

@@ -22,7 +22,9 @@ impl World {
         entry: Option<&Entry>,
         there: Option<u64>,
     ) -> Option<Refused> {
-        let under_way = there.is_some_and(|file| self.is_changing(owner, file));
+        let in_place = matches!(intent, Intent::Replace | Intent::Edit);
+        let under_way =
+            there.is_some_and(|file| self.is_changing(owner, file) || in_place && self.is_written(owner, file));
         let policy = &self.setting.policies[owner];
         self.oracle.judge((owner, policy), intent, entry, there, under_way)
     }
@@ -64,6 +66,11 @@ impl World {
             Op::Modify(_) if first.file().is_some_and(|file| self.is_changing(owner, file)) => {
                 edit(first, Intent::Edit)
             }
+            // What it has read is current, and still not its to change.
+            Op::Modify(_) => first
+                .file()
+                .filter(|file| self.is_written(owner, *file))
+                .map(|file| Refused::stale(Some(file))),
             Op::Copy(..) => self.predict_copy(owner, before, first, second?),
             Op::Unlink(_) => edit(first, Intent::Remove),
             _ => None,

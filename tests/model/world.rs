@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 use unclobber::guard::Policy;
@@ -55,8 +55,14 @@ struct Held {
     changes: bool,
     /// Its owner may have mapped the file: when it is closed, what nobody has noticed counts as its owner's (O10).
     maps: bool,
-    /// When the change began that is under way through it (D21).
+    /// When the change began that is under way through it, until it is settled (D21).
     changing: Option<Instant>,
+    /// What it writes reaches the file unjudged: others keep their hands off the content (D21).
+    unjudged: bool,
+    /// Another owner has taken the file's last name away: what it held then (D22).
+    taken: Option<(u64, SystemTime)>,
+    /// Its owner has been told so.
+    told: bool,
 }
 
 impl Held {
@@ -69,6 +75,16 @@ impl Held {
         if self.twin.metadata().unwrap().len() > 0 {
             self.changing = None;
         }
+    }
+
+    fn version(&self) -> (u64, SystemTime) {
+        let now = self.twin.metadata().unwrap();
+        (now.len(), now.modified().unwrap())
+    }
+
+    /// D22: it has written what is nowhere in the tree.
+    fn writes_in_vain(&self) -> bool {
+        self.taken.is_some_and(|taken| taken != self.version())
     }
 }
 
@@ -189,8 +205,14 @@ impl World {
 
     /// Closes what has been about to change for so long that the guard might soon take it for something else.
     fn end_long_changes(&mut self) {
-        self.held
-            .retain(|held| held.changing.is_none_or(|since| since.elapsed() < LONG));
+        self.close_held(|held| held.changing.is_some_and(|since| since.elapsed() >= LONG));
+    }
+
+    /// Closes handles; what they have written in vain is reported then.
+    fn close_held(&mut self, which: impl Fn(&Held) -> bool) {
+        for held in self.held.extract_if(.., |held| which(held)) {
+            self.reports += u64::from(held.writes_in_vain() && !held.told);
+        }
     }
 
     /// D21: whether another owner is about to change the file.
@@ -198,6 +220,13 @@ impl World {
         self.held
             .iter()
             .any(|held| held.owner != owner && held.number == number && held.changing.is_some())
+    }
+
+    /// D21: whether another owner is writing the file unjudged.
+    pub(crate) fn is_written(&self, owner: usize, number: u64) -> bool {
+        self.held
+            .iter()
+            .any(|held| held.owner != owner && held.number == number && held.unjudged)
     }
 
     /// Lets the guard notice what an outsider has done to a file, before a handle by which it may be mapped is closed.
@@ -214,7 +243,7 @@ impl World {
                 }
             }
             // Nobody else comes by it any more, and its closing puts what has changed down to its owner (O10).
-            None => self.held.retain(|held| held.number != number),
+            None => self.close_held(|held| held.number == number),
         }
     }
 
@@ -301,7 +330,8 @@ impl World {
             Op::Hold(at, how) => self.open_held(owner, at, how, step, &before),
             Op::HeldClose(which) => {
                 if let Some(at) = self.held_by(owner, which) {
-                    self.held.remove(at);
+                    let held = self.held.remove(at);
+                    self.reports += u64::from(held.writes_in_vain() && !held.told);
                 }
                 Ok(())
             }
@@ -409,6 +439,9 @@ impl World {
             changes: granted,
             maps,
             changing: (granted && how != Hold::Create).then(Instant::now),
+            unjudged: granted,
+            taken: None,
+            told: false,
         });
         Ok(())
     }
@@ -439,6 +472,9 @@ impl World {
         let refused = intent
             .filter(|_| !granted)
             .and_then(|intent| self.judge(owner, intent, entry.as_ref(), Some(number)));
+        if matches!(step.op, Op::HeldSync(_) | Op::HeldFlush(_)) && self.held[at].writes_in_vain() {
+            return self.learn_of_vain(at, step);
+        }
         let held = &mut self.held[at];
         let found = perform_held(&mut held.file, step.op, step.tag);
         let answer = found.as_ref().map(|_| ()).map_err(|errno| *errno);
@@ -470,12 +506,28 @@ impl World {
         let held = &mut self.held[at];
         // What is only observed is recorded once.
         let recorded = refused.is_some() && !matches!(step.op, Op::HeldTruncate(..));
-        held.granted = intent == Intent::Replace || recorded;
+        held.granted = recorded;
         held.changes |= held.granted;
         if intent == Intent::Replace {
             held.changing = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// D22: a flush or sync of what was written after the file was taken away.
+    fn learn_of_vain(&mut self, at: usize, step: Step) -> Result<(), String> {
+        let held = &mut self.held[at];
+        let owner = held.owner;
+        let found = perform_held(&mut held.file, step.op, step.tag).map(|_| ());
+        perform_held(&mut held.twin, step.op, step.tag).map_err(|errno| format!("the twin failed: {errno}"))?;
+        held.ends_changing();
+        let refused = Refused::stale(None);
+        let known = std::mem::replace(&mut held.told, true);
+        if known && Oracle::enforces(&self.setting.policies[owner]) {
+            check!(found == Err(refused.errno), "what is written in vain gave {found:?}");
+        }
+        let reported = if known { &[][..] } else { std::slice::from_ref(&refused) };
+        self.compare(owner, reported, &found).map(|_| ())
     }
 
     /// A change of content that the daemon carries out itself: its caller's, whoever else may change the file.
@@ -545,6 +597,12 @@ impl World {
         {
             self.reads(owner, first.entry.as_ref(), number);
         }
+        if let (Op::Modify(_), Some(number)) = (step.op, first.file())
+            && self.is_written(owner, number)
+        {
+            // It reads before it is refused.
+            self.reads(owner, first.entry.as_ref(), number);
+        }
         let found = perform(&self.mounts[owner], step.op, step.tag);
         let answer = found.as_ref().map(|_| ()).map_err(|errno| *errno);
         if self.compare(owner, &refused, &answer)? {
@@ -610,6 +668,11 @@ impl World {
         }
         for (number, (content, _)) in &before.files {
             let lost = before.leads_to(*number) && !after.leads_to(*number);
+            for held in self.held.iter_mut().filter(|held| lost && held.number == *number) {
+                if held.owner != owner && held.unjudged {
+                    held.taken = Some(held.version());
+                }
+            }
             let remains = after.files.get(number).is_some_and(|(now, _)| now.starts_with(content));
             if (lost || !remains) && !content.is_empty() && !self.oracle.is_current(owner, *number) {
                 self.displaced.push((*number, content.clone()));

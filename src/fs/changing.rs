@@ -1,0 +1,187 @@
+//! Changes that are under way: whoever has made or emptied a file is about to write it, and others neither take what
+//! they read meanwhile for a version nor write into it.
+//!
+//! Through a handle for writing alone that goes on without a judgement, since the kernel moves the data by itself: until it
+//! is closed the content is its owner's alone. Through one for reading and writing each write is judged, and others are
+//! kept off only while the first is still expected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::events::level_name;
+use super::handle::FileHandle;
+use super::mount::Mount;
+use crate::audit::Details;
+use crate::clock;
+use crate::guard::{Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
+use crate::store::{Changing, FileState, Node, TakenAway};
+use crate::sync::MutexGuard;
+use crate::sys::Stat;
+
+/// Time for which the first writes through a handle that made or emptied a file are waited for, unless it is flushed or
+/// closed before: until then, what is there is half of a change.
+const UNSETTLED_FOR: Duration = Duration::from_secs(1);
+/// Time for which a close that has been flushed may take to be told to the daemon: the kernel does that after `close` has
+/// returned, and whoever waited for it may be here already.
+const CLOSING_FOR: Duration = Duration::from_millis(100);
+/// How often it is looked for.
+const CLOSING_STEP: Duration = Duration::from_micros(200);
+
+impl Mount {
+    /// Notes that the content is about to change through a handle.
+    pub(super) fn begin_changing(&self, handle: &FileHandle, state: &mut FileState) {
+        self.end_changing(handle, state);
+        state.changing.push(Changing {
+            owner: handle.owner(),
+            handle: (self.id(), handle.id()),
+            since: clock::now(),
+            settled: None,
+            unjudged: handle.is_unjudged(),
+        });
+    }
+
+    /// A handle was flushed or synced while the file held data: what is there now is a version.
+    pub(super) fn settle_changing(&self, handle: &FileHandle, state: &mut FileState) {
+        let of_handle = (self.id(), handle.id());
+        if !handle.is_unjudged() {
+            state.changing.retain(|changing| changing.handle != of_handle);
+        }
+        for changing in &mut state.changing {
+            if changing.handle == of_handle {
+                changing.settled = Some(clock::now());
+            }
+        }
+    }
+
+    /// A handle was closed.
+    pub(super) fn end_changing(&self, handle: &FileHandle, state: &mut FileState) {
+        let of_handle = (self.id(), handle.id());
+        state.changing.retain(|changing| changing.handle != of_handle);
+    }
+
+    /// What was written to a file after another owner had removed or replaced it is in the attic and nowhere else, and
+    /// could not be refused when it was written: the writer is told when it is flushed or synced.
+    ///
+    /// # Errors
+    /// That refusal.
+    pub(super) fn tell_taken_away(&self, open: &FileHandle, state: &FileState, stat: &Stat) -> Result<()> {
+        let Some(taken) = state.taken_away.as_deref() else {
+            return Ok(());
+        };
+        let is_writer = open.is_unjudged() && open.owner() != taken.owner;
+        if !is_writer || (taken.size, taken.mtime) == (stat.size, stat.mtime) {
+            return Ok(());
+        }
+        let reason = Reason {
+            code: Code::StaleVersion,
+            step: Step::ReadAgainThenRetry,
+            why: Why::TakenAway,
+            intent: Intent::Edit,
+            there: There::Regular,
+        };
+        if open.is_untold() {
+            let guard = self.guard();
+            let errno = refusal_errno(reason.code, reason.intent, reason.there);
+            let refusal = Refusal {
+                operation: "write",
+                path: guard.path_of(open.at()),
+                code: reason.code,
+                errno_text: errno_text(errno),
+                owner: guard.owners().name(open.owner()).to_string(),
+                changed_by: Some(guard.owners().name(taken.owner).to_string()),
+                changed_at: Some(taken.at),
+                step: reason.step,
+                why: reason.why,
+            };
+            let details = Details {
+                errno,
+                level: level_name(open.level()),
+                rule: reason.rule(),
+                ..Details::default()
+            };
+            guard
+                .events()
+                .refused(clock::now(), open.owner(), self.enforces(), refusal, details);
+        }
+        if self.enforces() {
+            Err(FsError::Refused(reason))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The lock of a file whose content is to be changed in place. Another owner's handle that is being closed is waited for.
+pub(super) fn lock_to_change(node: &Arc<Node>, owner: OwnerId) -> MutexGuard<'_, FileState> {
+    loop {
+        let state = node.content().lock();
+        let now = clock::now();
+        let closing = |changing: &Changing| {
+            is_others(changing, owner)
+                && changing
+                    .settled
+                    .is_some_and(|settled| is_younger(settled, now, CLOSING_FOR))
+        };
+        if !state.changing.iter().any(closing) {
+            return state;
+        }
+        drop(state);
+        std::thread::sleep(CLOSING_STEP);
+    }
+}
+
+/// A change by another owner that keeps this one from doing what it intends.
+pub(super) fn change_under_way(state: &FileState, owner: OwnerId, intent: Intent) -> Option<Changing> {
+    let in_place = matches!(intent, Intent::Replace | Intent::Edit);
+    change_unsettled(state, owner).or_else(|| {
+        state
+            .changing
+            .iter()
+            .copied()
+            .find(|changing| in_place && changing.unjudged && is_others(changing, owner))
+    })
+}
+
+/// A change by another owner of which nothing is known to be there yet.
+pub(super) fn change_unsettled(state: &FileState, owner: OwnerId) -> Option<Changing> {
+    if state.changing.is_empty() {
+        return None;
+    }
+    let now = clock::now();
+    let unsettled = |changing: &Changing| {
+        is_others(changing, owner) && changing.settled.is_none() && is_younger(changing.since, now, UNSETTLED_FOR)
+    };
+    state.changing.iter().copied().find(unsettled)
+}
+
+/// Whether another owner may go on writing the file, whatever becomes of its name.
+pub(super) fn others_write_on(state: &FileState, owner: OwnerId) -> bool {
+    state
+        .changing
+        .iter()
+        .any(|changing| changing.unjudged && is_others(changing, owner))
+}
+
+/// Notes that an owner has taken the file's last name away.
+pub(super) fn note_taken_away(state: &mut FileState, owner: OwnerId, stat: &Stat) {
+    if others_write_on(state, owner) {
+        state.taken_away = Some(Box::new(TakenAway {
+            owner,
+            at: clock::now(),
+            size: stat.size,
+            mtime: stat.mtime,
+        }));
+    }
+}
+
+fn is_others(changing: &Changing, owner: OwnerId) -> bool {
+    changing.owner != owner || owner == OwnerId::NOBODY
+}
+
+/// Whether something happened less than `bound` ago; not where the clock has been set back since.
+fn is_younger(at: Timestamp, now: Timestamp, bound: Duration) -> bool {
+    let of = |at: Timestamp| Some(Duration::new(u64::try_from(at.sec).ok()?, at.nsec));
+    let age = || of(now)?.checked_sub(of(at)?);
+    age().is_some_and(|age| age < bound)
+}

@@ -1,0 +1,205 @@
+//! Files that somebody keeps open while writing them: a slow redirect, a log, a database.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use support::Tree;
+
+const ESTALE: i32 = 116;
+
+fn text(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+fn kept(tree: &Tree) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(tree.backing.join(".unclobber/attic")) else {
+        return Vec::new();
+    };
+    entries.map(|entry| text(entry.unwrap().path())).collect()
+}
+
+fn last_line(tree: &Tree) -> String {
+    tree.refusals().pop().unwrap()
+}
+
+/// Every way to change the content where it is.
+fn in_place(path: &Path) -> Vec<(&'static str, std::io::Result<()>)> {
+    let edit = |change: &dyn Fn(&fs::File) -> std::io::Result<()>| {
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        change(&file)
+    };
+    vec![
+        ("replace", fs::write(path, "b")),
+        ("write", edit(&|file| file.write_all_at(b"b", 0))),
+        ("ftruncate", edit(&|file| file.set_len(0))),
+        ("truncate", nix::unistd::truncate(path, 1).map_err(Into::into)),
+        (
+            "fallocate",
+            edit(&|file| {
+                let flags = nix::fcntl::FallocateFlags::empty();
+                nix::fcntl::fallocate(file, flags, 0, 4096).map_err(Into::into)
+            }),
+        ),
+    ]
+}
+
+// semantics: D21 E7
+#[test]
+fn the_content_is_its_writer_s_until_that_is_closed() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    for how in ["emptied", "made"] {
+        let name = if how == "made" { "new" } else { "f" };
+        if how == "emptied" {
+            assert_eq!(text(a.join(name)), "one");
+        }
+        let mut slow = fs::File::create(a.join(name)).unwrap();
+        slow.write_all(b"half").unwrap();
+        // What has been flushed or synced can be read, and is a version.
+        slow.sync_all().unwrap();
+        assert_eq!(text(b.join(name)), "half");
+        for (way, done) in in_place(&b.join(name)) {
+            assert_eq!(errno(done), Some(ESTALE), "{how}: {way}");
+            let line = last_line(&tree);
+            assert!(line.contains("owner \"a\", who opened it"), "{line}");
+            assert!(line.contains("is still writing it"), "{line}");
+            assert!(
+                line.ends_with("wait until that is closed, read the file again, then retry"),
+                "{line}"
+            );
+        }
+        slow.write_all(b" whole").unwrap();
+        assert_eq!(text(a.join(name)), "half whole", "{how}: nothing was lost");
+        // The step that was named.
+        drop(slow);
+        assert_eq!(text(b.join(name)), "half whole");
+        for (way, done) in in_place(&b.join(name)) {
+            assert!(done.is_ok(), "{how}: {way}: {done:?}");
+        }
+    }
+}
+
+// semantics: D21
+#[test]
+fn whoever_waited_for_a_close_is_not_refused_for_it() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "0").unwrap());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    for round in 0..200 {
+        for (mount, tag) in [(&a, "a"), (&b, "b")] {
+            text(mount.join("f"));
+            let done = fs::write(mount.join("f"), format!("{tag}{round}"));
+            assert!(done.is_ok(), "round {round}: {done:?}");
+        }
+    }
+    assert_eq!(tree.guard.events().refusals.get(), 0);
+}
+
+// semantics: D21
+#[test]
+fn a_writer_s_own_owner_is_not_kept_off() {
+    let mut tree = Tree::new(|_| ());
+    let a = tree.owner("a");
+    let mut log = fs::File::create(a.join("log")).unwrap();
+    log.write_all(b"one\n").unwrap();
+    log.sync_all().unwrap();
+    fs::write(a.join("log"), "two\n").unwrap();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(a.join("log"))
+        .unwrap()
+        .write_all(b"three\n")
+        .unwrap();
+    assert_eq!(text(a.join("log")), "two\nthree\n");
+}
+
+// semantics: D22 A1
+#[test]
+fn a_writer_whose_file_is_taken_away_is_told_and_its_content_kept() {
+    for way in ["rename over", "unlink"] {
+        let mut tree = Tree::new(|_| ());
+        let (a, b) = (tree.owner("a"), tree.owner("b"));
+        let mut slow = fs::File::create(a.join("f")).unwrap();
+        slow.write_all(b"half").unwrap();
+        slow.sync_all().unwrap();
+        assert_eq!(text(b.join("f")), "half");
+        if way == "unlink" {
+            fs::remove_file(b.join("f")).unwrap();
+        } else {
+            fs::write(b.join("t"), "from b").unwrap();
+            fs::rename(b.join("t"), b.join("f")).unwrap();
+        }
+        slow.write_all(b" whole").unwrap();
+        assert_eq!(kept(&tree), ["half whole"], "{way}");
+        // Nothing in the tree was damaged, and the writer learns of it: at each sync and close, and in one report.
+        assert_eq!(errno(slow.sync_all()), Some(ESTALE), "{way}");
+        assert_eq!(nix::unistd::close(slow), Err(nix::errno::Errno::ESTALE), "{way}");
+        assert_eq!(tree.guard.events().refusals.get(), 1, "{way}");
+        let line = last_line(&tree);
+        assert!(line.contains("removed or replaced by owner \"b\""), "{line}");
+        assert!(line.contains("kept in the attic"), "{line}");
+        assert!(line.ends_with("read the file again, then retry"), "{line}");
+        // The step that was named.
+        match fs::read(a.join("f")) {
+            Ok(content) => assert_eq!(content, b"from b"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+        }
+        fs::write(a.join("f"), "half whole").unwrap();
+        assert_eq!(text(tree.backing.join("f")), "half whole");
+    }
+}
+
+// semantics: D22
+#[test]
+fn a_writer_that_had_written_everything_is_told_nothing() {
+    let mut tree = Tree::new(|_| ());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    let mut done = fs::File::create(a.join("f")).unwrap();
+    done.write_all(b"whole").unwrap();
+    done.sync_all().unwrap();
+    assert_eq!(text(b.join("f")), "whole");
+    fs::remove_file(b.join("f")).unwrap();
+    assert_eq!(kept(&tree), ["whole"], "it could have gone on");
+    nix::unistd::close(done).unwrap();
+    assert_eq!(tree.guard.events().refusals.get(), 0);
+}
+
+// semantics: D17 D21
+#[test]
+fn who_made_a_file_to_read_and_write_it_shares_it_and_is_judged_each_time() {
+    let mut tree = Tree::new(|_| ());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    let open = |path: &Path| {
+        fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .unwrap()
+    };
+    // As a database does: a made the file and keeps it open, b writes to it.
+    let base = open(&a.join("base"));
+    base.write_all_at(b"page 1", 0).unwrap();
+    base.sync_all().unwrap();
+    let mut other = open(&b.join("base"));
+    let mut page = String::new();
+    other.read_to_string(&mut page).unwrap();
+    assert_eq!(page, "page 1");
+    other.write_all_at(b"PAGE", 0).unwrap();
+    // What a writes now would go over what b wrote.
+    assert_eq!(errno(base.write_all_at(b"row", 5)), Some(ESTALE));
+    assert_eq!(text(tree.backing.join("base")), "PAGE 1");
+    base.read_exact_at(&mut [0; 6], 0).unwrap();
+    base.write_all_at(b"2", 5).unwrap();
+    assert_eq!(text(tree.backing.join("base")), "PAGE 2");
+}
