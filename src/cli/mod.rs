@@ -5,17 +5,24 @@
 mod args;
 mod attic;
 mod doctor;
+mod event_reader;
 mod fuse_options;
 mod guard;
 mod guarding;
 mod help;
 mod host;
+mod log;
 mod logging;
+mod metrics;
 mod mount;
 mod mountinfo;
 mod mounting;
 mod output;
 mod place;
+mod proposal;
+mod recording;
+mod refusals;
+mod report;
 mod run;
 mod run_child;
 mod status;
@@ -85,6 +92,8 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
+        Command::Log(args) => self::log::log(args),
+        Command::Report(args) => report::report(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::host::{Serve, ServeFor};
 use super::lifecycle::MountRecord;
-use super::protocol::{Attach, Attribution, Code, Failure, MountStatus, Reply, Request, Status};
+use super::protocol::{Attach, Attribution, Code, Failure, MountStatus, Refusal, Reply, Request, Status};
 use super::server::{Outgoing, Server};
 use crate::guard::OwnerId;
 use crate::sys::{self, PeerCred};
@@ -300,7 +300,7 @@ impl Conversation {
             ));
         };
         let out = self.out.clone();
-        let sink = Box::new(move |line: &str| out.tell(&Reply::Refusal { line: line.to_owned() }));
+        let sink = Box::new(move |refusal: Refusal| out.tell(&Reply::Refusal(Box::new(refusal))));
         self.subscription = Some(self.server.host.subscribe(owner, sink));
         Ok(Reply::Done)
     }
@@ -335,6 +335,7 @@ impl Conversation {
             owners,
             counts: counts.into_iter().collect(),
             requests: self.server.host.requests().into_iter().collect(),
+            events: self.server.host.events_file(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::options::{OwnerBy, Policy};
-use super::protocol::{DataPath, Failure, OwnerStatus};
+use super::protocol::{DataPath, Failure, OwnerStatus, Refusal};
 use crate::guard::OwnerId;
 
 /// A guard: owners, mounts, refusals of one backing tree.
@@ -37,7 +37,12 @@ pub trait Host: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Tells `sink` every refusal of this owner from now on, until the returned value is dropped.
+    /// Where events are written to.
+    fn events_file(&self) -> Option<String> {
+        None
+    }
+
+    /// Tells `sink` every refusal of this owner and those below it from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
 
     /// Returns when every refusal that has happened has been told.
@@ -47,8 +52,8 @@ pub trait Host: Send + Sync + 'static {
     fn shutdown(&self);
 }
 
-/// Where refusals go, one line each. It never blocks.
-pub type Sink = Box<dyn Fn(&str) + Send + Sync>;
+/// Where refusals go. It never blocks.
+pub type Sink = Box<dyn Fn(Refusal) + Send + Sync>;
 
 /// A mount as the host serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,7 +23,8 @@ pub use host::{Host, Serve, ServeFor, Serving, Sink};
 pub use lifecycle::{Lifecycle, MountRecord};
 pub use options::{Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View};
 pub use protocol::{
-    Attach, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Reply, Request, Status, check_owner_name,
+    Attach, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Refusal, Reply, Request, Status,
+    check_owner_name,
 };
 pub use runtime_dir::{RuntimeDir, Surroundings, guard_id, is_guard_id};
 pub use server::{Outgoing, Server};

@@ -11,8 +11,10 @@ mod create;
 mod data;
 mod dir;
 mod errno;
+mod events;
 mod handle;
 mod judge;
+mod keep;
 mod ledger;
 mod level;
 mod listed;
@@ -238,6 +240,7 @@ impl Guard {
         self.stopping.store(true, Ordering::Release);
         self.publish_all();
         self.store.attic().retire();
+        self.events.stop_recording();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
