@@ -10,6 +10,7 @@ mod guard;
 mod guarding;
 mod help;
 mod host;
+mod host_why;
 mod logging;
 mod mount;
 mod mountinfo;

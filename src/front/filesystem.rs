@@ -17,7 +17,7 @@ use fuser::{
 
 use super::backing::Backings;
 use super::convert::{TTL, attr, caller, decode_device, directory_type, errno, open_flags, time_set};
-use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened};
+use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, is_virtual};
 use crate::sys;
 
 /// Generations tell apart nodes of one id; node ids are not reused while the kernel knows them.
@@ -235,6 +235,13 @@ impl Filesystem for Front {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if is_virtual(ino.0) {
+            let bits = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+            return match self.mount.open_virtual(&caller(request), ino.0, flags.0) {
+                Ok(handle) => reply.opened(FileHandle(handle), bits),
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
         let opened = match self.mount.open(&caller(request), ino.0, flags.0) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),

@@ -252,6 +252,7 @@ impl Mount {
             pre_image: Mutex::new(None),
         });
         state.handles += 1;
+        self.guard().touched.note(handle.owner, &handle.at);
         if let (true, Some(process)) = (handle.maps, handle.process) {
             state.mappers.push((handle.owner, process.tgid));
         }

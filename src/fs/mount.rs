@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
+use super::virtual_dir::is_virtual;
 use super::{Guard, MountStatus};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
@@ -72,6 +73,8 @@ pub struct Mount {
     names: RandomState,
     pub(super) files: Sharded<HashMap<u64, Arc<FileHandle>>>,
     pub(super) dirs: Sharded<HashMap<u64, Arc<DirHandle>>>,
+    /// What open virtual files hold.
+    pub(super) virtuals: Sharded<HashMap<u64, Arc<[u8]>>>,
     next_handle: AtomicU64,
     passthrough: AtomicBool,
     /// New files must be given to the caller by hand: the daemon is root, the callers may not be.
@@ -89,6 +92,7 @@ impl Mount {
             names: RandomState::new(),
             files: Sharded::default(),
             dirs: Sharded::default(),
+            virtuals: Sharded::default(),
             next_handle: AtomicU64::new(1),
             passthrough: AtomicBool::new(false),
             as_root: sys::geteuid() == 0,
@@ -173,6 +177,8 @@ impl Mount {
     pub(super) fn node(&self, id: u64) -> Result<Arc<Node>> {
         match self.inodes.lock(&id).get(&id) {
             Some(inode) => Ok(Arc::clone(&inode.node)),
+            // Whatever needs a node would change it.
+            None if is_virtual(id) => Err(FsError::Errno(c::EROFS)),
             None => Err(FsError::Errno(c::ESTALE)),
         }
     }

@@ -24,9 +24,7 @@ impl Mount {
     pub fn unlink(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<()> {
         let who = self.arrive(caller, Arrival::Other);
         let dir = self.node(parent)?;
-        if self.guard().store.is_hidden(&dir, name) {
-            return Err(FsError::Errno(c::ENOENT));
-        }
+        self.refuse_hidden(&dir, name)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
         let mut tries = TRIES;
@@ -158,9 +156,7 @@ impl Mount {
     pub fn rmdir(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<()> {
         let who = self.arrive(caller, Arrival::Other);
         let dir = self.node(parent)?;
-        if self.guard().store.is_hidden(&dir, name) {
-            return Err(FsError::Errno(c::ENOENT));
-        }
+        self.refuse_hidden(&dir, name)?;
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
         if node.kind() != Kind::Directory {
