@@ -6,10 +6,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use super::topics;
 use crate::control::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View, check_owner_name};
+use crate::fs::Operation;
 
 /// A guarded view of a directory in which nobody's unseen work is destroyed.
 #[derive(Debug, Parser)]
@@ -52,6 +54,9 @@ pub(crate) enum Command {
     /// Show guards, mounts, owners and counts
     #[command(after_help = topics::STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Say what would happen to a change of a file, why, and what to do next
+    #[command(after_help = topics::WHY_EXAMPLES)]
+    Why(WhyArgs),
     /// List, show, compare, restore and drop what the guard has kept
     #[command(after_help = topics::ATTIC_EXAMPLES, arg_required_else_help = false)]
     Attic(AtticArgs),
@@ -190,6 +195,25 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct WhyArgs {
+    /// The file
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Whose view [default: inside a `run` your own, outside everybody's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// What would be done to it: write, edit, remove or create
+    #[arg(long, value_name = "OPERATION", default_value = "write", value_parser = operations())]
+    pub(crate) op: Operation,
+    /// Show what has changed since the owner read it
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct AtticArgs {
     #[command(subcommand)]
     pub(crate) command: AtticCommand,
@@ -304,6 +328,15 @@ pub(crate) struct GuardArgs {
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+fn operations() -> impl TypedValueParser<Value = Operation> {
+    let all = [Operation::Write, Operation::Edit, Operation::Remove, Operation::Create];
+    PossibleValuesParser::new(all.map(Operation::as_str)).map(move |word| {
+        all.into_iter()
+            .find(|operation| operation.as_str() == word)
+            .unwrap_or_default()
+    })
 }
 
 pub(crate) fn parse_owner(text: &str) -> Result<String, String> {

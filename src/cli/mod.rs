@@ -11,6 +11,7 @@ mod guarding;
 mod help;
 mod host;
 mod host_why;
+mod locate;
 mod logging;
 mod mount;
 mod mountinfo;
@@ -24,6 +25,8 @@ mod supervise;
 mod topics;
 mod umount;
 mod undo;
+mod why;
+mod why_screen;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -86,6 +89,7 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
+        Command::Why(args) => why::why(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

@@ -67,6 +67,19 @@ Examples:
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
 
+pub(crate) const WHY_EXAMPLES: &str = "\
+Examples:
+  unclobber why notes.txt                      may I write to it, and if not, what next?
+  unclobber why --op remove notes.txt
+  unclobber why --diff notes.txt               what has changed since it was read
+  unclobber why --owner alice ~/project/notes.txt
+
+Asking changes nothing. Inside a `run` the answer is about your own owner, outside
+about every owner, or the one named.
+
+Exit codes: 0 it would be allowed; 1 it would be refused or fail (to any of the
+owners shown); 125 unclobber failed; 2 for a wrong command line.";
+
 pub(crate) const ATTIC_EXAMPLES: &str = "\
 Examples:
   unclobber attic list ~/project
