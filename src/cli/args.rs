@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Show guards, mounts, owners and counts
     #[command(after_help = topics::STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Watch owners, their files and refusals as they happen
+    #[command(after_help = topics::TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Say what would happen to a change of a file, why, and what to do next
     #[command(after_help = topics::WHY_EXAMPLES)]
     Why(WhyArgs),
@@ -195,6 +198,16 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct TopArgs {
+    /// The guarded directory [default: the current one, else the only one that is guarded]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How often to look, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct WhyArgs {
     /// The file
     #[arg(value_name = "PATH")]
@@ -328,6 +341,15 @@ pub(crate) struct GuardArgs {
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("from 0.1 to 3600 seconds".to_owned())
+    }
 }
 
 fn operations() -> impl TypedValueParser<Value = Operation> {

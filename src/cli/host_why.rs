@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::control::{Code, Failure, Whose, WhyReply, WhyRequest};
-use crate::fs::{Asker, Explained, Guard, Mount, Question, View};
+use crate::fs::{Asker, Explained, Guard, Mount, Question, View, errno_text};
 use crate::guard::{OwnerId, Policy};
 use crate::owner::Attribution;
 
@@ -61,7 +61,7 @@ pub(crate) fn why(
     };
     let explained = guard
         .explain(&question)
-        .map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        .map_err(|error| Failure::new(Code::Failed, errno_text(error.errno())))?;
     let mut explanation = match explained {
         Explained::Elsewhere(path) => return Ok(Err(path)),
         Explained::Answer(explanation) => *explanation,

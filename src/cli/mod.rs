@@ -22,6 +22,8 @@ mod run;
 mod run_child;
 mod status;
 mod supervise;
+mod top;
+mod top_screen;
 mod topics;
 mod umount;
 mod undo;
@@ -89,6 +91,7 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
+        Command::Top(args) => top::top(args),
         Command::Why(args) => why::why(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),

@@ -67,6 +67,18 @@ Examples:
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
 
+pub(crate) const TOP_EXAMPLES: &str = "\
+Examples:
+  unclobber top
+  unclobber top ~/project
+  unclobber top --interval 0.5
+
+Keys: q, Esc or Ctrl-C quit; p pauses; up and down scroll the owners.
+It needs a terminal; for programs there is `unclobber status --json`.
+
+Exit codes: 0 when it was ended; 1 failed, or the guard has ended; 2 for a wrong
+command line.";
+
 pub(crate) const WHY_EXAMPLES: &str = "\
 Examples:
   unclobber why notes.txt                      may I write to it, and if not, what next?
@@ -129,6 +141,11 @@ Exit codes
     125  unclobber itself failed before or after the command
     126  the command was found but cannot be executed
     127  the command was not found
+
+  unclobber why
+    0    the change would be allowed
+    1    it would be refused, or fail
+    125  unclobber itself failed
 
   unclobber doctor
     0    `run` can work here

@@ -43,7 +43,7 @@ fn explain(args: &WhyArgs) -> Result<ExitCode, Problem> {
         value["others"] = json!(answer.others);
         print(&format!("{value:#}\n"))?;
     } else {
-        print(&why_screen::screen(args, &answer, Style::of_output()))?;
+        print(&why_screen::screen(args, &answer, &base, Style::of_output()))?;
     }
     let refused = answer
         .explanation
@@ -79,13 +79,35 @@ fn ask(args: &WhyArgs) -> Result<(WhyReply, PathBuf), Problem> {
             .map_err(|error| guarding::client_problem(format!("cannot ask about {}", args.path.display()), &error))?;
         match answer {
             Ok(answer) => return Ok((answer, base)),
-            Err(elsewhere) => path = base.join(elsewhere),
+            Err(elsewhere) => path = from(&base, &elsewhere),
         }
     }
     Err(too_far(&args.path))
 }
 
+/// Where a path leads from the root of a tree, whose own path has no symbolic links: `..` there is not for the guard.
+fn from(base: &Path, elsewhere: &Path) -> PathBuf {
+    let mut above = base;
+    let mut rest = elsewhere;
+    while let (Ok(further), Some(parent)) = (rest.strip_prefix(".."), above.parent()) {
+        (rest, above) = (further, parent);
+    }
+    above.join(rest)
+}
+
 fn too_far(path: &Path) -> Problem {
     Problem::new(format!("cannot follow {}", path.display()), "too many symbolic links")
         .hint("a symbolic link of the path leads back to itself")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_out_of_a_tree_goes_on_outside() {
+        assert_eq!(from(Path::new("/a/b"), Path::new("../b/c")), Path::new("/a/b/c"));
+        assert_eq!(from(Path::new("/a/b"), Path::new("../../x")), Path::new("/x"));
+        assert_eq!(from(Path::new("/a/b"), Path::new("/x/y")), Path::new("/x/y"));
+    }
 }

@@ -14,9 +14,10 @@ use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, View};
 use crate::guard::{OUTSIDE, SEVERAL, Timestamp, age, printable};
 
 /// The answer in words.
-pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, style: Style) -> String {
+pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Style) -> String {
     let about = About {
         args,
+        base,
         found: &answer.explanation,
         own: answer.own.as_deref(),
         style,
@@ -29,6 +30,8 @@ pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, style: Style) -> String 
 
 struct About<'a> {
     args: &'a WhyArgs,
+    /// Where the guarded directory is.
+    base: &'a Path,
     found: &'a Explanation,
     own: Option<&'a str>,
     style: Style,
@@ -150,6 +153,7 @@ impl About<'_> {
             "stale" => format!("{has} read an older version of it"),
             "absent" => format!("{knows} that nothing is here"),
             _ if nothing => format!("{does} what is here"),
+            _ if self.found.there != "file" => "that is no file".to_owned(),
             _ => format!("{has} not read it"),
         }
     }
@@ -233,11 +237,14 @@ impl About<'_> {
         }
         if step.starts_with("read") {
             let path = shell_word(&self.args.path);
-            let run = match (&view.owner, self.own) {
-                (Some(owner), None) => format!("unclobber run --owner {owner} -- "),
-                _ => String::new(),
+            let line = match (&view.owner, self.own) {
+                (Some(owner), None) => {
+                    let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
+                    format!("  for example:   cd {base} && unclobber run --owner {owner} -- cat {below}\n")
+                }
+                _ => format!("  for example:   cat {path}\n"),
             };
-            add(&mut text, &format!("  for example:   {run}cat {path}\n"));
+            add(&mut text, &line);
         }
         text
     }

@@ -96,7 +96,8 @@ impl Guard {
     /// What is at a name, also what waits for publication.
     fn child(&self, dir: &Arc<Node>, name: &OsStr) -> Result<Option<(Arc<Node>, Stat)>> {
         if self.store.is_hidden(dir, name) {
-            return Ok(None);
+            // The attic is no part of the tree, and the virtual directory that stands there can only be read.
+            return Err(FsError::Errno(c::EROFS));
         }
         let staged = dir.has_staged().then(|| dir.names().lock().staged.get(name).cloned());
         if let Some(node) = staged.flatten()

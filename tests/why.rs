@@ -1,0 +1,438 @@
+//! `unclobber why`: what an owner knows of a path, what would happen to a change, and the step that clears it. Every
+//! answer that names a step is put to the test: the step is taken, and the change is made.
+
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
+mod common;
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
+mod support;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::mount::Mount;
+use common::session::{Done, Session};
+use common::tree::{Tree, program, require_fuse};
+use serde_json::Value;
+use unclobber::fs::{Asker, Explained, Operation, Question};
+use unclobber::guard::Policy;
+
+/// A tree with some old files, and a shell of owner A.
+fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {
+    if !require_fuse(test) {
+        return None;
+    }
+    let tree = Tree::new();
+    tree.write("f", "one\ntwo\nthree\n");
+    tree.write("g", "old\n");
+    let a = Session::guarded(&tree, "a", flags);
+    Some((tree, a))
+}
+
+fn why(arguments: &str) -> String {
+    format!("'{}' why {arguments}", program().display())
+}
+
+fn ask(session: &mut Session, arguments: &str) -> (i32, Value) {
+    let done = session.sh(&why(&format!("--json {arguments}")));
+    (done.code, json(&done.stdout, &format!("{done:?}")))
+}
+
+fn json(text: &str, context: &str) -> Value {
+    let parsed = serde_json::from_str(text);
+    assert!(parsed.is_ok(), "no JSON: {context}");
+    parsed.unwrap_or_default()
+}
+
+fn view(answer: &Value) -> &Value {
+    assert_eq!(answer["views"].as_array().map(Vec::len), Some(1), "{answer:#}");
+    &answer["views"][0]
+}
+
+fn is(answer: &(i32, Value), code: i32, standing: &str, outcome: &str) {
+    let (found, answer) = answer;
+    let view = view(answer);
+    assert_eq!(
+        (*found, view["view"].as_str(), view["outcome"].as_str()),
+        (code, Some(standing), Some(outcome)),
+        "{answer:#}"
+    );
+}
+
+fn outside(tree: &Tree, arguments: &[&str]) -> Output {
+    let mut command = tree.unclobber();
+    command.arg("why").args(arguments).output().expect("unclobber why")
+}
+
+fn fine(done: &Done) {
+    assert!(done.ok(), "{done:?}");
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+// semantics: W1 W2
+#[test]
+fn every_standing_is_told_and_its_step_works() {
+    let Some((tree, mut a)) = guarded("why: standings", &[]) else {
+        return;
+    };
+    let unseen = ask(&mut a, "f");
+    is(&unseen, 1, "unseen", "refused");
+    let told = view(&unseen.1);
+    assert_eq!(told["code"], "FS_NOT_OBSERVED");
+    assert_eq!(told["error"], "File exists");
+    assert_eq!(told["step"], "read the file, then retry");
+    assert_eq!(told["changed"], Value::Null, "nobody has changed it");
+    assert_eq!(unseen.1["own"], "a");
+    assert!(!a.sh("echo mine >f").ok());
+    let after = ask(&mut a, "f");
+    assert_eq!(view(&after.1)["last_refusal"]["code"], "FS_NOT_OBSERVED");
+    fine(&a.sh("cat f"));
+    is(&ask(&mut a, "f"), 0, "current", "allowed");
+    fine(&a.sh("echo mine >f"));
+
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("cat f && echo theirs >f"));
+    let stale = ask(&mut a, "f");
+    is(&stale, 1, "stale", "refused");
+    let told = view(&stale.1);
+    assert_eq!(
+        (told["code"].as_str(), told["changed"]["by"].as_str()),
+        (Some("FS_STALE_VERSION"), Some("b"))
+    );
+    assert_eq!(told["changed"]["command"], "sh");
+    assert_eq!(told["changed"]["pid"].as_u64().map(|pid| pid > 0), Some(true));
+    assert!(!a.sh("echo mine >f").ok());
+    fine(&a.sh("cat f"));
+    is(&ask(&mut a, "f"), 0, "current", "allowed");
+    fine(&a.sh("echo mine >f"));
+
+    tree.remove("f");
+    let gone = ask(&mut a, "f");
+    is(&gone, 1, "stale", "refused");
+    assert_eq!(view(&gone.1)["changed"]["by"], "outside the mount");
+    assert_eq!(view(&gone.1)["changed"]["gone"], true);
+    fine(&a.sh("! cat f"));
+    is(&ask(&mut a, "f"), 0, "absent", "allowed");
+    fine(&a.sh("echo anew >f"));
+}
+
+// semantics: W1
+#[test]
+fn every_operation_is_judged_as_it_would_be() {
+    let Some((tree, mut a)) = guarded("why: operations", &[]) else {
+        return;
+    };
+    is(&ask(&mut a, "--op edit f"), 1, "unseen", "refused");
+    is(&ask(&mut a, "--op create f"), 1, "unseen", "refused");
+    let remove = ask(&mut a, "--op remove f");
+    is(&remove, 0, "unseen", "allowed");
+    assert_eq!(view(&remove.1)["keeps"], true);
+    fine(&a.sh("rm f"));
+    assert_eq!(tree.read("f"), None);
+    // Refused one way, it may not be taken the other.
+    assert!(!a.sh("echo x >g").ok());
+    is(&ask(&mut a, "--op remove g"), 1, "unseen", "refused");
+    assert!(!a.sh("rm g").ok());
+    let nothing = ask(&mut a, "--op edit nothing");
+    is(&nothing, 1, "unseen", "refused");
+    assert_eq!(view(&nothing.1)["code"], "FS_NOT_FOUND");
+    is(&ask(&mut a, "--op remove nothing"), 1, "unseen", "fails");
+    is(&ask(&mut a, "--op create nothing"), 0, "unseen", "allowed");
+    is(&ask(&mut a, "no/such/directory"), 1, "unseen", "fails");
+    let directory = ask(&mut a, ".");
+    assert_eq!(view(&directory.1)["code"], "FS_NOT_REGULAR_FILE");
+    fine(&a.sh("mkdir -p .git"));
+    let off = ask(&mut a, ".git/config");
+    assert_eq!((off.0, off.1["level"].as_str()), (0, Some("off")));
+}
+
+// semantics: W2
+#[test]
+fn asking_is_no_observation_and_no_refusal() {
+    let Some((tree, mut a)) = guarded("why: asking", &[]) else {
+        return;
+    };
+    for _ in 0..3 {
+        is(&ask(&mut a, "f"), 1, "unseen", "refused");
+        is(&ask(&mut a, "nothing"), 0, "unseen", "allowed");
+    }
+    assert!(!a.sh("echo mine >f").ok(), "asking is not reading");
+    fine(&a.sh("cat f g >/dev/null"));
+    tree.remove("f");
+    for _ in 0..3 {
+        is(&ask(&mut a, "f"), 1, "stale", "refused");
+    }
+    assert!(!a.sh("echo mine >f").ok(), "asking is no miss either");
+    // The owner's one refusal before, and this one.
+    let refusals = a.sh("cat .unclobber/refusals").stdout;
+    assert_eq!(refusals.lines().count(), 2, "{refusals}");
+}
+
+// semantics: W1
+#[test]
+fn a_path_is_found_however_it_is_typed() {
+    let Some((tree, mut a)) = guarded("why: paths", &[]) else {
+        return;
+    };
+    std::os::unix::fs::symlink("../f", {
+        fs::create_dir(tree.at("sub")).expect("a directory");
+        tree.at("sub/link")
+    })
+    .expect("a link");
+    std::os::unix::fs::symlink(tree.at("g"), tree.at("absolute")).expect("a link");
+    std::os::unix::fs::symlink(tree.root(), tree.scratch().join("tree")).expect("a link");
+    fine(&a.sh("cat f"));
+    let root = tree.root();
+    let scratch = tree.scratch();
+    let paths = [
+        "f".to_owned(),
+        "./sub/../f".to_owned(),
+        "sub/link".to_owned(),
+        format!("{}/f", root.display()),
+        format!("{}/tree/f", scratch.display()),
+        "../work/f".to_owned(),
+    ];
+    for path in &paths {
+        let answer = ask(&mut a, path);
+        is(&answer, 0, "current", "allowed");
+        assert_eq!(answer.1["path"], "f", "{path}");
+    }
+    let answer = ask(&mut a, "absolute");
+    is(&answer, 1, "unseen", "refused");
+    assert_eq!(answer.1["path"], "g");
+    // Not followed where the link itself is meant.
+    assert_eq!(ask(&mut a, "--op remove sub/link").1["there"], "other");
+    let below = a.sh(&format!("cd sub && {}", why("--json ../f")));
+    assert_eq!(below.code, 0, "{below:?}");
+    // From outside, by the directory's own path.
+    let typed = root.join("f");
+    let answer = outside(&tree, &["--owner", "a", "--json", &typed.to_string_lossy()]);
+    is(
+        &(answer.status.code().unwrap_or(-1), json(&text(&answer), "outside")),
+        0,
+        "current",
+        "allowed",
+    );
+    let linked = outside(
+        &tree,
+        &["--owner", "a", "--json", &scratch.join("tree/g").to_string_lossy()],
+    );
+    assert_eq!(linked.status.code(), Some(1), "{linked:?}");
+}
+
+// semantics: W1 W3
+#[test]
+fn in_a_mount_elsewhere_the_caller_is_who_it_is_there() {
+    if !require_fuse("why: a mount elsewhere") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    let mount = Mount::new(&tree, &["--owner-by", "session"]);
+    let path = mount.path().join("f");
+    let script = format!(
+        "'{0}' why --json '{1}' >'{2}/1'; cat '{1}' >/dev/null; '{0}' why --json '{1}' >'{2}/2'",
+        program().display(),
+        path.display(),
+        tree.scratch().display()
+    );
+    let mut shell = Command::new("sh");
+    tree.dress(&mut shell);
+    let done = shell.args(["-c", &script]).output().expect("a shell");
+    assert!(done.status.success(), "{done:?}");
+    for (file, standing) in [("1", "unseen"), ("2", "current")] {
+        let answer = json(
+            &fs::read_to_string(tree.scratch().join(file)).expect("an answer"),
+            file,
+        );
+        assert_eq!(view(&answer)["view"], standing, "{answer:#}");
+        assert!(
+            answer["own"].as_str().is_some_and(|own| own.starts_with("session-")),
+            "{answer:#}"
+        );
+    }
+}
+
+// semantics: W3
+#[test]
+fn an_owner_may_ask_for_itself_only_and_an_outsider_for_everybody() {
+    let Some((tree, mut a)) = guarded("why: owners", &[]) else {
+        return;
+    };
+    fine(&a.sh("cat f"));
+    let mut b = Session::guarded(&tree, "b", &[]);
+    let refused = b.sh(&why("--owner a f"));
+    assert_eq!(refused.code, 125, "{refused:?}");
+    assert!(refused.stderr.contains("its own view only"), "{refused:?}");
+    assert_eq!(b.sh(&why("--owner b f")).code, 1);
+    let typed = tree.at("f");
+    let all = outside(&tree, &[&typed.to_string_lossy()]);
+    let screen = text(&all);
+    assert_eq!(all.status.code(), Some(1), "{screen}");
+    for line in [
+        "\"a\"           has read it as it is now; writing to it now: ALLOWED",
+        "anybody else  has not read it; writing to it now: REFUSED: read the file, then retry",
+    ] {
+        assert!(screen.contains(line), "{screen}");
+    }
+    let stranger = outside(&tree, &["--owner", "stranger", &typed.to_string_lossy()]);
+    assert_eq!(stranger.status.code(), Some(125));
+    let nowhere = outside(&tree, &["/nowhere/at/all"]);
+    assert_eq!(nowhere.status.code(), Some(125));
+    assert!(
+        String::from_utf8_lossy(&nowhere.stderr).contains("no guard of yours"),
+        "{nowhere:?}"
+    );
+    assert_eq!(outside(&tree, &["--op", "explode", "f"]).status.code(), Some(2));
+}
+
+// semantics: W4
+#[test]
+fn what_has_changed_since_it_was_read_is_shown() {
+    let Some((tree, mut a)) = guarded("why: the difference", &[]) else {
+        return;
+    };
+    fine(&a.sh("cat f"));
+    let mut b = Session::guarded(&tree, "b", &[]);
+    // An unread file that is removed is kept, and what is made in its place is another.
+    fine(&b.sh("rm f; printf 'one\\n2\\nthree\\n\\033[31mfour\\n' >f"));
+    let answer = ask(&mut a, "--diff f");
+    is(&answer, 1, "stale", "refused");
+    let shown = view(&answer.1)["difference"]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(shown.contains("-two\n") && shown.contains("+2\n"), "{answer:#?}");
+    assert!(
+        shown.contains("+\\u{1b}[31mfour"),
+        "nothing that a terminal obeys: {shown}"
+    );
+    let screen = a.sh(&why("f"));
+    assert!(screen.stdout.contains("unclobber why f --diff"), "{screen:?}");
+    // Showing it is no read.
+    assert!(!a.sh("echo mine >f").ok());
+    fine(&a.sh("cat f && echo mine >f"));
+    // Where no copy was kept, that is said.
+    fine(&a.sh("cat g"));
+    tree.write("g", "by an outsider\n");
+    let answer = ask(&mut a, "--diff g");
+    is(&answer, 1, "stale", "refused");
+    let none = view(&answer.1)["difference"]["none"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(none.contains("no copy of the version"), "{answer:#?}");
+}
+
+// semantics: W4
+#[test]
+fn content_is_shown_to_nobody_who_may_not_read_it() {
+    if !require_fuse("why: no content") {
+        return;
+    }
+    let mut tree = support::Tree::new(|backing| fs::write(backing.join("f"), "one\n").expect("a file"));
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    fs::read(a.join("f")).expect("a's read");
+    fs::remove_file(b.join("f")).expect("b's removal");
+    fs::write(b.join("f"), "secret\n").expect("b's file");
+    fs::set_permissions(b.join("f"), fs::Permissions::from_mode(0o600)).expect("its mode");
+    let owner = tree.guard.owners().named("a").expect("an owner");
+    let path = [OsString::from("f")];
+    let difference = |uid| {
+        let question = Question {
+            path: &path,
+            operation: Operation::Write,
+            owners: &[Some(owner)],
+            policy: Policy::default(),
+            read_only: false,
+            asker: Asker { uid, gid: uid, pid: 0 },
+            difference: true,
+        };
+        let Ok(Explained::Answer(answer)) = tree.guard.explain(&question) else {
+            unreachable!("the path is in the tree");
+        };
+        answer.views[0].difference.clone().expect("an answer")
+    };
+    let stranger = difference(65_534);
+    assert_eq!(stranger.text, None);
+    assert_eq!(stranger.none.as_deref(), Some("you may not read the file"));
+    let mine = difference(fs::metadata(tree.backing.join("f")).expect("the file").uid());
+    assert_eq!(mine.text.map(|text| text.contains("+secret\n")), Some(true));
+}
+
+// semantics: W4
+#[test]
+fn of_what_is_not_guarded_nothing_is_shown() {
+    let Some((_tree, mut a)) = guarded("why: not guarded", &[]) else {
+        return;
+    };
+    fine(&a.sh("mkdir .git; echo x >.git/f; cat .git/f"));
+    let off = ask(&mut a, "--diff .git/f");
+    assert_eq!(off.1["level"], "off");
+    assert_eq!(view(&off.1)["difference"], Value::Null);
+}
+
+// semantics: W1
+#[test]
+fn a_program_with_an_old_copy_is_named() {
+    let Some((tree, mut a)) = guarded("why: old copies", &[]) else {
+        return;
+    };
+    // The shell itself reads it, as an editor would; then a child of it reads the newer one.
+    fine(&a.sh("read -r line <f"));
+    tree.write("f", "by an outsider\n");
+    fine(&a.sh("cat f"));
+    let answer = ask(&mut a, "f");
+    is(&answer, 0, "current", "allowed");
+    assert_eq!(view(&answer.1)["old_copies"][0]["command"], "sh", "{answer:#?}");
+    let screen = a.sh(&why("f"));
+    assert!(screen.stdout.contains("holds an older copy"), "{screen:?}");
+}
+
+// semantics: W1
+#[test]
+fn the_screen_says_what_to_do_next() {
+    let Some((tree, mut a)) = guarded("why: the screen", &[]) else {
+        return;
+    };
+    let screen = a.sh(&why("f"));
+    for part in [
+        "you are       owner \"a\"",
+        "you know      you have not read it",
+        "there now     a file of 14 bytes",
+        "changed by    nobody since the guard began",
+        "writing to it now: REFUSED, with the error \"File exists\" (FS_NOT_OBSERVED)",
+        "what to do next: read the file, then retry\n  for example:   cat f\n",
+    ] {
+        assert!(screen.stdout.contains(part), "{part}\n{}", screen.stdout);
+    }
+    // Outside, the step is one that works there.
+    let typed = tree.at("f");
+    let answer = outside(&tree, &["--owner", "a", &typed.to_string_lossy()]);
+    let screen = text(&answer);
+    let step = screen.split("for example:").nth(1).and_then(|rest| rest.lines().next());
+    let step = step
+        .expect("a step")
+        .trim()
+        .replace("unclobber ", &format!("'{}' ", program().display()));
+    let mut shell = Command::new("sh");
+    tree.dress(&mut shell);
+    let done = shell
+        .current_dir(Path::new("/"))
+        .args(["-c", &step])
+        .output()
+        .expect("a shell");
+    assert!(done.status.success(), "{step}: {done:?}");
+    fine(&a.sh("echo mine >f"));
+    // A mount that only observes refuses nothing, and says so.
+    drop(a);
+    let mut c = Session::guarded(&tree, "c", &["--mode", "observe"]);
+    let answer = ask(&mut c, "g");
+    is(&answer, 0, "unseen", "allowed");
+    assert_eq!(view(&answer.1)["recorded"], true);
+}
