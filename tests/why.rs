@@ -246,10 +246,7 @@ fn in_a_mount_elsewhere_the_caller_is_who_it_is_there() {
     let done = shell.args(["-c", &script]).output().expect("a shell");
     assert!(done.status.success(), "{done:?}");
     for (file, standing) in [("1", "unseen"), ("2", "current")] {
-        let answer = json(
-            &fs::read_to_string(tree.scratch().join(file)).expect("an answer"),
-            file,
-        );
+        let answer = json(&fs::read_to_string(tree.scratch().join(file)).expect("an answer"), file);
         assert_eq!(view(&answer)["view"], standing, "{answer:#}");
         assert!(
             answer["own"].as_str().is_some_and(|own| own.starts_with("session-")),

@@ -93,19 +93,19 @@ fn watch(
 }
 
 fn ends(code: KeyCode, modifiers: KeyModifiers) -> bool {
-    match code {
-        KeyCode::Char('c' | 'd') => modifiers.contains(KeyModifiers::CONTROL),
-        KeyCode::Char('q' | 'Q') | KeyCode::Esc => true,
-        _ => false,
+    if modifiers.contains(KeyModifiers::CONTROL) {
+        return matches!(code, KeyCode::Char('c' | 'd'));
     }
+    matches!(code, KeyCode::Char('q' | 'Q') | KeyCode::Esc)
 }
 
 fn press(board: &mut Board, code: KeyCode) {
-    match code {
-        KeyCode::Char('p' | ' ') => board.pause(),
-        KeyCode::Char('j') | KeyCode::Down => board.scroll(1),
-        KeyCode::Char('k') | KeyCode::Up => board.scroll(-1),
-        _ => {}
+    if matches!(code, KeyCode::Char('p' | ' ')) {
+        board.pause();
+    } else if matches!(code, KeyCode::Char('j') | KeyCode::Down) {
+        board.scroll(1);
+    } else if matches!(code, KeyCode::Char('k') | KeyCode::Up) {
+        board.scroll(-1);
     }
 }
 

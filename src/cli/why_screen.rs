@@ -228,14 +228,8 @@ impl About<'_> {
                 Outcome::Allowed | Outcome::Refused => "what to do next: nothing, go ahead\n".to_owned(),
             };
         };
-        let mut text = String::new();
-        if self.found.being_written_by.is_some() {
-            text.push_str("what to do next: wait a second until the other program has finished; then\n");
-            add(&mut text, &format!("                 {step}\n"));
-        } else {
-            add(&mut text, &format!("what to do next: {step}\n"));
-        }
-        if step.starts_with("read") {
+        let mut text = format!("what to do next: {step}\n");
+        if step.contains("read the file") {
             let path = shell_word(&self.args.path);
             let line = match (&view.owner, self.own) {
                 (Some(owner), None) => {

@@ -26,9 +26,12 @@ const MAX_REFUSALS: usize = 20;
 /// Bytes of a path or line told.
 const MAX_TEXT: usize = 400;
 
+/// A name, without holding on to its directory.
+type Name = (Weak<Node>, Box<OsStr>);
+
 /// The file each owner opened last.
 #[derive(Debug, Default)]
-pub(super) struct Touched(Sharded<HashMap<OwnerId, (Weak<Node>, Box<OsStr>)>>);
+pub(super) struct Touched(Sharded<HashMap<OwnerId, Name>>);
 
 impl Touched {
     pub(super) fn note(&self, owner: OwnerId, at: &At) {

@@ -22,7 +22,7 @@ pub(super) struct Doer {
     pub(super) command: Arc<str>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Noted {
     place: u64,
     owner: OwnerId,
@@ -50,14 +50,15 @@ impl Doers {
     fn note(&self, owner: OwnerId, process: Option<Process>, place: u64) {
         let Some(process) = process else { return };
         // The usual case is a program that makes many changes: it is asked for its name once.
-        let known = {
-            let noted = self.noted.lock();
-            let last = noted.back().filter(|last| last.doer.process == process);
-            if last.is_some_and(|last| last.place == place && last.owner == owner) {
-                return;
-            }
-            last.map(|last| last.doer.clone())
-        };
+        let last = self.noted.lock().back().cloned();
+        let last = last.filter(|last| last.doer.process == process);
+        if last
+            .as_ref()
+            .is_some_and(|last| last.place == place && last.owner == owner)
+        {
+            return;
+        }
+        let known = last.map(|last| last.doer);
         let doer = match known {
             Some(doer) => doer,
             None => match sys::command_of(process.tgid) {
