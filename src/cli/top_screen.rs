@@ -18,7 +18,7 @@ use crate::guard::{Timestamp, printable};
 /// Refusals remembered.
 const REMEMBERED: usize = 200;
 /// Where columns begin depends on these.
-const NUMBER_WIDTH: u16 = 9;
+const NUMBER_WIDTH: u16 = 8;
 
 /// What is known, from look to look.
 #[derive(Debug)]
@@ -324,11 +324,11 @@ mod tests {
     #[test]
     fn eighty_columns_and_twenty_four_lines_are_enough() {
         let expected = [
-            " unclobber top: /srv/project                           2 owners, 500 operations/s",
+            " unclobber top: /srv/project                         2 owners, 500 operations/s",
             " owners ────────────────────────────────────────────────────────────────────────",
-            "OWNER                    OPS/S       OPS      READ   REFUSED FILE (* open)",
-            "alice                      500      1250       100         2 * docs/a.txt +1",
-            "bob/helper                   0        40         4         0 src/main.rs",
+            "OWNER                   OPS/S      OPS     READ  REFUSED FILE (* open)",
+            "alice                     500     1250      100        2 * docs/a.txt +1",
+            "bob/helper                  0       40        4        0 src/main.rs",
         ];
         let lines = shown(&board(), 80, 24);
         assert_eq!(lines[..5], expected, "{lines:#?}");

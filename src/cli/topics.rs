@@ -175,8 +175,9 @@ const REFUSALS: &str = "\
 Refusals
 
 A program that would destroy content its owner has not seen gets an error instead, and nothing has been damaged.
-Under `run` each refusal is also one line on standard error. On a plain mount it is only in the guard's log: ID.log in
-the run-time directory (`unclobber doctor` names it), with the guard's ID as `unclobber status` shows it.
+Under `run` each refusal is also one line on standard error. On a plain mount it is in .unclobber/refusals at the mount's
+root, and in the guard's log: ID.log in the run-time directory (`unclobber doctor` names it), with the guard's ID as
+`unclobber status` shows it. `unclobber why FILE` says whether a change would be refused, and what to do next.
 
   FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
                        the file is there and has not been read: read it, then retry
