@@ -6,12 +6,12 @@ mod common;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use common::session::Session;
-use common::tree::{Tree, require_fuse};
+use common::tree::{Tree, program, require_fuse};
 use common::wait::{PATIENCE, wait_until};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
@@ -32,6 +32,20 @@ struct Top {
 
 impl Top {
     fn start(tree: &Tree) -> Top {
+        let mut command = tree.unclobber();
+        command.arg("top").arg(tree.root());
+        Top::of(command)
+    }
+
+    /// The same as a command of an owner.
+    fn within(tree: &Tree, owner: &str) -> Top {
+        let mut command = tree.unclobber();
+        command.args(["run", "--owner", owner, "--workspace"]).arg(tree.root());
+        command.arg("--").arg(program()).arg("top").arg(tree.root());
+        Top::of(command)
+    }
+
+    fn of(mut command: Command) -> Top {
         let size = Winsize {
             ws_row: 24,
             ws_col: 80,
@@ -41,8 +55,7 @@ impl Top {
         let pair = openpty(Some(&size), None).expect("a terminal");
         let before = tcgetattr(&pair.slave).expect("its settings");
         let end = || Stdio::from(pair.slave.try_clone().expect("another descriptor"));
-        let mut command = tree.unclobber();
-        command.arg("top").arg(tree.root()).args(["--interval", "0.1"]);
+        command.args(["--interval", "0.1"]);
         let child = command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
         let child = child.spawn().expect("unclobber top");
         let keys = File::from(pair.master);
@@ -130,6 +143,24 @@ fn refusals_are_shown_as_they_happen_and_q_ends_it() {
     top.shows("FS_NOT_OBSERVED: read the file, then retry");
     assert!(a.sh("cat notes.txt").ok());
     top.shows("notes.txt");
+    top.keys.write_all(b"q").expect("a key");
+    assert_eq!(top.ended().0, Some(0));
+}
+
+// semantics: W8
+#[test]
+fn inside_an_owner_it_shows_that_owner_alone() {
+    let Some((tree, mut a)) = setting("top: one owner") else {
+        return;
+    };
+    let mut top = Top::within(&tree, "bob");
+    top.shows("bob");
+    assert!(!a.sh("echo mine >notes.txt").ok());
+    // Seen by a later look than the refusal, since it is asked for after it.
+    let mut bob = Session::guarded(&tree, "bob", &[]);
+    assert!(!bob.sh("echo his >notes.txt").ok());
+    top.shows("bob open notes.txt");
+    assert!(!words(&top.text()).contains("alice"), "{}", words(&top.text()));
     top.keys.write_all(b"q").expect("a key");
     assert_eq!(top.ended().0, Some(0));
 }

@@ -288,6 +288,25 @@ fn an_owner_may_ask_for_itself_only_and_an_outsider_for_everybody() {
     assert_eq!(outside(&tree, &["--op", "explode", "f"]).status.code(), Some(2));
 }
 
+// semantics: W1
+#[test]
+fn whoever_is_writing_it_is_named_and_waited_for() {
+    let Some((tree, mut a)) = guarded("why: being written", &[]) else {
+        return;
+    };
+    fine(&a.sh("cat f"));
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("cat f; exec 3>f; echo half >&3"));
+    let answer = ask(&mut a, "f");
+    is(&answer, 1, "stale", "refused");
+    assert_eq!(answer.1["being_written_by"], "b");
+    let screen = a.sh(&why("f"));
+    assert!(screen.stdout.contains("what to do next: wait until"), "{screen:?}");
+    fine(&b.sh("exec 3>&-"));
+    assert_eq!(ask(&mut a, "f").1["being_written_by"], Value::Null);
+    fine(&a.sh("cat f && echo mine >f"));
+}
+
 // semantics: W4
 #[test]
 fn what_has_changed_since_it_was_read_is_shown() {

@@ -228,7 +228,13 @@ impl About<'_> {
                 Outcome::Allowed | Outcome::Refused => "what to do next: nothing, go ahead\n".to_owned(),
             };
         };
-        let mut text = format!("what to do next: {step}\n");
+        let writer = self.found.being_written_by.as_ref();
+        let mut text = match writer.filter(|writer| Some(*writer) != view.owner.as_ref()) {
+            Some(writer) if step.starts_with("read") => {
+                format!("what to do next: wait until {} has closed it, {step}\n", quoted(writer))
+            }
+            Some(_) | None => format!("what to do next: {step}\n"),
+        };
         if step.contains("read the file") {
             let path = shell_word(&self.args.path);
             let line = match (&view.owner, self.own) {
