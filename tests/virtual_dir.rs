@@ -174,6 +174,26 @@ fn a_name_of_the_tree_comes_first() {
     says(&a.sh("cat .unclobber-guard/owner"), "No such file");
 }
 
+// semantics: W6
+#[test]
+fn a_name_that_the_tree_gets_later_comes_first_too() {
+    let Some((tree, mut a)) = guarded("virtual: a name that is taken later") else {
+        return;
+    };
+    assert_eq!(a.sh("cat .unclobber/owner").stdout, "a\n");
+    fs::create_dir(tree.at(".unclobber")).expect("an outsider's directory");
+    tree.write(".unclobber/owner", "the user's own\n");
+    assert_eq!(
+        a.sh("cat .unclobber/owner; ls -A").stdout,
+        "the user's own\n.unclobber\nf\n"
+    );
+    assert_eq!(a.sh("cat .unclobber-guard/owner").stdout, "a\n");
+    // Nothing of the guard's goes into it: what cannot be kept is not removed unread.
+    says(&a.sh("rm f"), "Device or resource busy");
+    fine(&a.sh("cat f && rm f"));
+    assert_eq!(fs::read_dir(tree.at(".unclobber")).expect("the directory").count(), 1);
+}
+
 fn state(session: &mut Session, path: &str) -> Done {
     session.sh(&format!(
         "python3 -c 'import os,sys; print(os.getxattr(sys.argv[1], \"user.unclobber.state\").decode())' {path}"
