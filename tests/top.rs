@@ -40,7 +40,9 @@ impl Top {
     /// The same as a command of an owner.
     fn within(tree: &Tree, owner: &str) -> Top {
         let mut command = tree.unclobber();
-        command.args(["run", "--owner", owner, "--workspace"]).arg(tree.root());
+        command
+            .args(["run", "--owner", owner, "--linger", "0", "--workspace"])
+            .arg(tree.root());
         command.arg("--").arg(program()).arg("top").arg(tree.root());
         Top::of(command)
     }

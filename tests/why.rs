@@ -435,7 +435,7 @@ fn the_screen_says_what_to_do_next() {
     let step = step
         .expect("a step")
         .trim()
-        .replace("unclobber ", &format!("'{}' ", program().display()));
+        .replace("unclobber run ", &format!("'{}' run --linger 0 ", program().display()));
     let mut shell = Command::new("sh");
     tree.dress(&mut shell);
     let done = shell
