@@ -73,6 +73,9 @@ fn refusals_can_be_read_where_no_command_is_at_hand() {
     ] {
         assert!(status.contains(part), "{status}");
     }
+    // Programs that look at sizes first find what is there all the same.
+    let read = "wc -l <.unclobber/refusals; grep -c refused: .unclobber/refusals; tail -n 1 .unclobber/refusals | wc -l; head -n 1 .unclobber/owner";
+    assert_eq!(a.sh(read).stdout, "2\n2\n1\na\n");
     // The step that they name works.
     fine(&a.sh("cat f && echo mine >f"));
 }

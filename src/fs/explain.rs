@@ -19,7 +19,7 @@ use super::spot::Spot;
 use crate::clock;
 use crate::guard::{
     Author, Change, Decision, EntryRecord, EntryView, FileKey, FileRecord, Intent, Keep, Level, Mode, OwnerId, Policy,
-    Reason, Refusal, Sight, Standing, There, Version,
+    Reason, Refusal, Sight, Standing, Step, There, Version,
 };
 use crate::store::{Changing, Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat};
@@ -186,6 +186,8 @@ impl Guard {
         if let Some(errno) = plain_failure(scene) {
             view.outcome = Outcome::Fails;
             view.error = Some(errno_text(errno));
+            let edits = question.operation == Operation::Edit && scene.there == There::Nothing;
+            view.step = edits.then(|| Step::CreateInstead.as_str().to_owned());
             return;
         }
         if scene.level != Level::Guard {
@@ -367,8 +369,8 @@ fn plain_failure(scene: &Scene<'_>) -> Option<i32> {
     match scene.there {
         There::Nothing if scene.nowhere => Some(c::ENOENT),
         _ if scene.question.read_only => Some(c::EROFS),
-        There::Nothing if intent == Intent::Remove => Some(c::ENOENT),
-        There::Nothing if scene.level != Level::Guard && intent == Intent::Edit => Some(c::ENOENT),
+        // A program that edits opens what is there: it is answered before anything could be judged.
+        There::Nothing if matches!(intent, Intent::Remove | Intent::Edit) => Some(c::ENOENT),
         There::Directory if intent == Intent::Edit => Some(c::EISDIR),
         There::Nothing | There::Regular | There::Directory | There::Other => None,
     }
