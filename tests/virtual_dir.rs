@@ -76,6 +76,17 @@ fn refusals_can_be_read_where_no_command_is_at_hand() {
     // Programs that look at sizes first find what is there all the same.
     let read = "wc -l <.unclobber/refusals; grep -c refused: .unclobber/refusals; tail -n 1 .unclobber/refusals | wc -l; head -n 1 .unclobber/owner";
     assert_eq!(a.sh(read).stdout, "2\n2\n1\na\n");
+    // A loop that tries again and again is one line.
+    fine(&a.sh("for i in $(seq 50); do (echo again >f) 2>/dev/null; done; true"));
+    let lines = a.sh("cat .unclobber/refusals").stdout;
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+    assert!(
+        lines
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("Z (50 times) refused: open f")),
+        "{lines}"
+    );
     // The step that they name works.
     fine(&a.sh("cat f && echo mine >f"));
 }

@@ -191,12 +191,22 @@ impl Mount {
         own.map(|report| Told::of(report)).collect()
     }
 
+    /// One line each; a loop that tries again and again is one line, too.
     fn refusal_lines(&self, who: &Who) -> String {
         let mut text = String::new();
-        for told in self.refused(who) {
-            let at = clock::utc(Timestamp { sec: told.at, nsec: 0 });
+        let all = self.refused(who);
+        for alike in all.chunk_by(|a, b| (&a.operation, &a.path, &a.code) == (&b.operation, &b.path, &b.code)) {
+            let Some(latest) = alike.first() else { continue };
+            let at = clock::utc(Timestamp {
+                sec: latest.at,
+                nsec: 0,
+            });
+            let times = match alike.len() {
+                1 => String::new(),
+                count => format!("({count} times) "),
+            };
             // Writing to a string cannot fail.
-            let _written = writeln!(text, "{at} {}", told.line);
+            let _written = writeln!(text, "{at} {times}{}", latest.line);
         }
         text
     }
