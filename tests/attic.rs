@@ -141,15 +141,22 @@ fn an_unseen_removal_is_undone() {
     }
     let seen = a.sh("cat sub/g f && echo mine >sub/g && cat sub/g");
     assert_eq!((seen.code, seen.stdout.as_str()), (0, "one\nold\nmine\n"), "{seen:?}");
-    assert!(listed(&tree).is_empty());
+    // What was read and replaced in place had been made by somebody else: it is kept, too.
+    let left = listed(&tree);
+    assert_eq!(
+        (left.len(), text(&left[0], "operation")),
+        (1, "open".to_owned()),
+        "{left:?}"
+    );
+    works(&tree, &["attic", "prune", "--all"]);
     assert!(fails(&tree, &["undo", "--owner", "a"]).contains("nothing to undo"));
     drop(a);
     assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic goes");
 }
 
-// semantics: A5
+// semantics: A5 A10
 #[test]
-fn what_is_in_the_way_is_not_replaced() {
+fn what_is_in_the_way_is_not_replaced_and_an_undo_exchanges() {
     let Some((tree, mut a)) = guarded("restore", &["--unseen", "allow"]) else {
         return;
     };
@@ -161,12 +168,18 @@ fn what_is_in_the_way_is_not_replaced() {
         told.contains("something is there") && told.contains("--to PATH"),
         "{told}"
     );
-    let told = fails(&tree, &["undo"]);
-    assert!(told.contains("something is there") && told.contains("1 of 1"), "{told}");
     assert_eq!(tree.read("f").as_deref(), Some("new\n"));
     assert_eq!(works(&tree, &["attic", "show", &id]), OLD);
     let diff = works(&tree, &["attic", "diff", &id]);
     assert!(diff.contains("-old\n+new\n") && diff.contains("+++ f\n"), "{diff}");
+    let told = works(&tree, &["undo"]);
+    assert_eq!(tree.read("f").as_deref(), Some(OLD));
+    let id = only(&tree);
+    assert_eq!(told, format!("restored f; what was there is kept as {id}\n"));
+    assert_eq!(works(&tree, &["attic", "show", &id]), "new\n");
+    // An undo is not undone by another.
+    assert!(fails(&tree, &["undo"]).contains("nothing to undo"));
+    assert!(fails(&tree, &["attic", "restore", &id]).contains("something is there"));
     tree.write("taken", "theirs\n");
     assert!(fails(&tree, &["attic", "restore", &id, "--to", "taken"]).contains("something is there"));
     assert_eq!(tree.read("taken").as_deref(), Some("theirs\n"));
@@ -178,7 +191,7 @@ fn what_is_in_the_way_is_not_replaced() {
     );
     assert_eq!(
         (tree.read("d/back").as_deref(), tree.read("f").as_deref()),
-        (Some(OLD), Some("new\n"))
+        (Some("new\n"), Some(OLD))
     );
     assert!(!home(&tree).exists(), "the empty attic goes when no guard runs");
     assert!(fails(&tree, &["attic", "show", &id]).contains("nothing is kept"));

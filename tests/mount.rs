@@ -444,7 +444,11 @@ fn a_backup_name_is_no_way_to_remove_unseen_content() {
 #[test]
 fn the_attic_is_bounded_by_size_and_age() {
     let fill = |dir: &Path| (0..8).for_each(|n| fs::write(dir.join(format!("f{n}")), [b'x'; 4096]).unwrap());
-    let limits = |age, size| AtticLimits { age, size };
+    let limits = |age, size| AtticLimits {
+        age,
+        size,
+        ..AtticLimits::default()
+    };
     for (limits, left) in [
         (limits(1000, 3 * 4096), 3),
         (limits(-1, 1 << 30), 0),

@@ -335,6 +335,16 @@ fn what_has_changed_since_it_was_read_is_shown() {
     // Showing it is no read.
     assert!(!a.sh("echo mine >f").ok());
     fine(&a.sh("cat f && echo mine >f"));
+    // What an owner replaces that it had read, and others too, is kept as well.
+    fine(&b.sh("cat f && printf 'theirs\\n' >f"));
+    let answer = ask(&mut a, "--diff f");
+    is(&answer, 1, "stale", "refused");
+    let shown = view(&answer.1)["difference"]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(shown.contains("-mine\n+theirs\n"), "{answer:#?}");
+    fine(&a.sh("cat f"));
     // Where no copy was kept, that is said.
     fine(&a.sh("cat g"));
     tree.write("g", "by an outsider\n");

@@ -1,139 +1,88 @@
-//! What the guard did: refusals for those who watch, and counts.
+//! What the guard did: counts, refusals for those who watch, events for those who keep a record.
 //!
-//! Bounded everywhere. Never blocks an operation: whoever watches must take a report at once.
+//! Bounded everywhere. Never blocks an operation: whoever watches must take a report at once, and an event that finds
+//! no room is counted instead.
 
-use std::collections::VecDeque;
+mod counts;
+mod file;
+mod record;
+mod refusals;
+mod sink;
+
+pub use counts::{ByCode, Counter, OwnerCounts};
+pub use file::{EventFileOptions, numbered};
+pub use record::{Actor, Change, Changed, EVENTS_VERSION, Happened, KeptContent, Observed, Version, View, rfc3339};
+pub use refusals::{Details, Report, Sink, WatcherId};
+
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
 
 use crate::guard::{OwnerId, Refusal, Timestamp};
-use crate::sync::{Mutex, Sharded};
+use crate::sync::{RwLock, Sharded};
+use file::EventFile;
+use refusals::Refusals;
+use sink::{EventQueue, Shared};
 
-/// Reports kept for those who ask later.
-const RECENT: usize = 256;
+/// How much is put on record, as one number that every operation looks at.
+const NOTHING: u8 = 0;
+const CHANGES: u8 = 1;
+const OBSERVATIONS: u8 = 2;
 
-/// One refusal, as it happened.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// Counts up from 1 for each guard.
-    pub sequence: u64,
-    /// When.
-    pub at: Timestamp,
-    /// Whose change was refused.
-    pub owner: OwnerId,
-    /// Whether it was refused, or only recorded (`--mode observe`).
-    pub enforced: bool,
-    /// What, where, why, and what clears it.
-    pub refusal: Refusal,
-}
-
-impl Report {
-    /// The report in one line.
-    #[must_use]
-    pub fn line(&self) -> String {
-        let line = self.refusal.line(self.at);
-        if self.enforced {
-            line
-        } else {
-            line.replacen("refused:", "would be refused:", 1)
-        }
-    }
-}
-
-/// A count of things that happened.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Counts one more.
-    pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The count.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What one owner did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OwnerCounts {
-    /// Requests.
-    pub operations: u64,
-    /// Reads and misses that counted as observations.
-    pub observations: u64,
-    /// Refusals, enforced or not.
-    pub refusals: u64,
-}
-
-/// Takes reports as they happen, on the thread of the refused request: it must not block.
-pub type Sink = Box<dyn Fn(&Report) + Send + Sync>;
-
-/// Names a watcher, to end it by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WatcherId(u64);
-
-struct Watcher {
-    id: WatcherId,
-    owner: Option<OwnerId>,
-    sink: Sink,
-}
-
-impl std::fmt::Debug for Watcher {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Watcher")
-            .field("id", &self.id)
-            .field("owner", &self.owner)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Where reports go, and what is counted.
+/// Where reports and events go, and what is counted.
 #[derive(Debug, Default)]
 pub struct Events {
-    watchers: Mutex<Vec<Watcher>>,
-    recent: Mutex<VecDeque<Arc<Report>>>,
-    sequence: AtomicU64,
-    next_watcher: AtomicU64,
+    told: Refusals,
     by_owner: Sharded<HashMap<OwnerId, OwnerCounts>>,
+    recording: AtomicU8,
+    queue: RwLock<Option<EventQueue>>,
     /// Requests from the kernel.
     pub operations: Counter,
     /// Reads and misses that counted as observations.
     pub observations: Counter,
     /// Refusals, enforced or not.
     pub refusals: Counter,
+    /// Refusals that were only recorded.
+    pub would_refuse: Counter,
+    /// Refusals by code, enforced or not.
+    pub by_code: ByCode,
     /// Files kept in the attic.
     pub kept: Counter,
+    /// Displaced content that should have been kept and could not be.
+    pub not_kept: Counter,
 }
 
 impl Events {
-    /// Passes a refusal on to whoever watches.
-    pub fn refused(&self, at: Timestamp, owner: OwnerId, enforced: bool, refusal: Refusal) {
+    /// Passes a refusal on to whoever watches, and puts it on record.
+    pub fn refused(&self, at: Timestamp, owner: OwnerId, enforced: bool, refusal: Refusal, mut details: Details) {
         self.refusals.add();
+        self.by_code.add(refusal.code);
+        if !enforced {
+            self.would_refuse.add();
+        }
         self.by_owner.lock(&owner).entry(owner).or_default().refusals += 1;
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        // Where there is no file, nothing is noted of it that could tell.
+        details.again |= details.version.is_none() && self.told.is_repeated(owner, enforced, &refusal);
         let report = Arc::new(Report {
-            sequence,
+            sequence: self.told.next_sequence(),
             at,
             owner,
             enforced,
             refusal,
+            details,
         });
-        log::warn!(target: "unclobber::refusal", "{}", report.line());
-        {
-            let mut recent = self.recent.lock();
-            if recent.len() == RECENT {
-                recent.pop_front();
-            }
-            recent.push_back(Arc::clone(&report));
-        }
-        for watcher in &*self.watchers.lock() {
-            if watcher.owner.is_none_or(|wanted| wanted == report.owner) {
-                (watcher.sink)(&report);
-            }
+        // A loop that tries again and again must not fill the log.
+        let level = if report.details.again {
+            log::Level::Debug
+        } else {
+            log::Level::Warn
+        };
+        log::log!(target: "unclobber::refusal", level, "{}", report.line());
+        self.told.tell(&report);
+        if self.is_recording() {
+            self.record(Happened::Refused(report));
         }
     }
 
@@ -161,23 +110,64 @@ impl Events {
 
     /// Tells `sink` every report from now on, of one owner or of all.
     pub fn watch(&self, owner: Option<OwnerId>, sink: Sink) -> WatcherId {
-        let id = WatcherId(self.next_watcher.fetch_add(1, Ordering::Relaxed));
-        self.watchers.lock().push(Watcher { id, owner, sink });
-        id
+        self.told.watch(owner, sink)
     }
 
     /// Ends a watch; the sink is not called any more when this returns.
     pub fn unwatch(&self, id: WatcherId) {
-        let ended: Vec<_> = self
-            .watchers
-            .lock()
-            .extract_if(.., |watcher| watcher.id == id)
-            .collect();
-        drop(ended);
+        self.told.unwatch(id);
     }
 
     /// The latest reports, oldest first.
     pub fn recent(&self) -> Vec<Arc<Report>> {
-        self.recent.lock().iter().cloned().collect()
+        self.told.recent()
+    }
+
+    /// Whether changes are put on record: to be asked before anything is done to make an event.
+    pub fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed) != NOTHING
+    }
+
+    /// Whether observations are, too.
+    pub fn is_recording_observations(&self) -> bool {
+        self.recording.load(Ordering::Relaxed) == OBSERVATIONS
+    }
+
+    /// Puts events on record from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be written to.
+    pub fn record_to(&self, options: EventFileOptions, observations: bool, guard: &str, root: &str) -> io::Result<()> {
+        let file = EventFile::open(options)?;
+        let queue = EventQueue::start(file, guard.to_owned(), root.to_owned(), sink::ROOM)?;
+        let before = self.queue.write().replace(queue);
+        self.recording
+            .store(if observations { OBSERVATIONS } else { CHANGES }, Ordering::Release);
+        if let Some(before) = before {
+            before.close();
+        }
+        Ok(())
+    }
+
+    /// Puts an event on record, if there is one and room in its queue.
+    pub fn record(&self, happened: Happened) {
+        if let Some(queue) = &*self.queue.read() {
+            queue.put(happened);
+        }
+    }
+
+    /// Writes what waits; nothing is put on record any more.
+    pub fn stop_recording(&self) {
+        self.recording.store(NOTHING, Ordering::Release);
+        let queue = self.queue.write().take();
+        if let Some(queue) = queue {
+            queue.close();
+        }
+    }
+
+    /// Events written, and events that found no room or could not be written.
+    pub fn recorded(&self) -> (u64, u64) {
+        let count = |shared: &Shared| (shared.written.get(), shared.dropped.get());
+        self.queue.read().as_ref().map_or((0, 0), |queue| count(&queue.shared))
     }
 }

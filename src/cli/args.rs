@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::recording::RecordingArgs;
 use super::topics;
 use crate::control::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View, check_owner_name};
 use crate::fs::Operation;
@@ -60,6 +61,12 @@ pub(crate) enum Command {
     /// Say what would happen to a change of a file, why, and what to do next
     #[command(after_help = topics::WHY_EXAMPLES)]
     Why(WhyArgs),
+    /// Show what the guard has written down: refusals, changes, what was kept
+    #[command(after_help = topics::LOG_EXAMPLES)]
+    Log(EventLogArgs),
+    /// Sum up what was refused, or would have been, and propose rules
+    #[command(after_help = topics::REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// List, show, compare, restore and drop what the guard has kept
     #[command(after_help = topics::ATTIC_EXAMPLES, arg_required_else_help = false)]
     Attic(AtticArgs),
@@ -109,6 +116,8 @@ pub(crate) struct PolicyArgs {
     pub(crate) linger: Option<Duration>,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
 }
 
 /// Bounds of the attic. They are those of the guard: they count where this command starts it.
@@ -120,6 +129,34 @@ pub(crate) struct BoundsArgs {
     /// How much displaced content is kept in all, the oldest going first: 4096, 500K, 20M, 1G [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) attic_size: Option<u64>,
+    /// How much is copied to keep content that is replaced in place and was seen, where the filesystem cannot share it;
+    /// 0: nothing [default: 1M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) attic_copy: Option<u64>,
+    /// Whether displaced content is kept at all
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    pub(crate) attic: Option<AtticSwitch>,
+}
+
+/// `--attic`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AtticSwitch {
+    /// Keep what is displaced [the default]
+    On,
+    /// Keep nothing: what is removed unread is gone
+    Off,
+}
+
+impl BoundsArgs {
+    /// The flags of the guard that is started.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let copy = self.attic_copy.map(|size| format!("--attic-copy={size}").into());
+        let off = self.attic.map(|switch| match switch {
+            AtticSwitch::On => "--attic=on".into(),
+            AtticSwitch::Off => "--attic=off".into(),
+        });
+        copy.into_iter().chain(off).collect()
+    }
 }
 
 impl PolicyArgs {
@@ -143,6 +180,9 @@ pub(crate) struct RunArgs {
     /// The owner: commands run under one name share what they have read [default: a fresh owner]
     #[arg(long, value_name = "NAME", value_parser = parse_owner)]
     pub(crate) owner: Option<String>,
+    /// Write all refusals to this file as JSON when the command has ended
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// As root: leave CMD the capabilities by which it could leave its view (CAP_SYS_ADMIN, CAP_SYS_PTRACE)
     #[arg(long)]
     pub(crate) keep_capabilities: bool,
@@ -192,6 +232,47 @@ pub(crate) struct StatusArgs {
     /// Only the guard of this mount or directory
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoint: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print all counts in the text form of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) metrics: bool,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct EventLogArgs {
+    /// The guarded directory, or a mount of it [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Go on with what happens from now on
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only what this owner, or one below it, did
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// Only what concerns these paths; a pattern as in .gitignore
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) path: Option<String>,
+    /// Only refusals
+    #[arg(long)]
+    pub(crate) refused: bool,
+    /// Print the lines as they were written, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read this file instead of the one of the directory's guard
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    pub(crate) events: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// The guarded directory, or a mount of it [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Read this file instead of the one of the directory's guard
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    pub(crate) events: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
@@ -335,6 +416,8 @@ pub(crate) struct GuardArgs {
     pub(crate) runtime_dir: PathBuf,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
 }
 
 #[derive(Debug, Clone, Args)]

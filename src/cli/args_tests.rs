@@ -54,6 +54,7 @@ fn run_takes_every_option() {
     let bounds = BoundsArgs {
         attic_age: Some(Duration::from_secs(172_800)),
         attic_size: Some(3 << 20),
+        ..BoundsArgs::default()
     };
     assert_eq!(args.policy.bounds, bounds);
 }

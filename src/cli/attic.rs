@@ -151,6 +151,36 @@ impl Attic {
         self.restore(kept, &target)
     }
 
+    /// Undoes a change: brings a file back to where it was. What a replacement has put there takes its place in the attic.
+    pub(super) fn undo(&self, kept: &Kept) -> Result<String, Problem> {
+        let replaced = kept
+            .note
+            .as_ref()
+            .is_some_and(|noted| ["open", "truncate", "rename"].contains(&noted.operation.as_str()));
+        if !replaced || kept.file.is_none_or(|file| !file.is_file()) {
+            return self.restore_in_place(kept);
+        }
+        let target = self.old_place(kept, true)?;
+        match self
+            .files()?
+            .exchange(&kept.id, &target.dir, &target.name, &target.shown)
+        {
+            Ok(id) => Ok(format!(
+                "restored {}; what was there is kept as {id}",
+                plain(&target.shown)
+            )),
+            // Nothing is there, or nothing that can be exchanged: nothing has been changed yet.
+            Err(error)
+                if [consts::ENOENT, consts::EISDIR, consts::EXDEV, consts::EINVAL]
+                    .into_iter()
+                    .any(|errno| error.is(errno)) =>
+            {
+                self.restore(kept, &target)
+            }
+            Err(error) => Err(tell(format!("cannot restore {}", plain(&target.shown)), &error)),
+        }
+    }
+
     fn restore(&self, kept: &Kept, target: &Target) -> Result<String, Problem> {
         let shown = plain(&target.shown);
         let what = || format!("cannot restore {} as {shown}", kept.id);

@@ -105,9 +105,12 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "sync" => flags.sync = true,
         "async" => flags.sync = false,
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" => {}
+        "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "linger"
-        | "attic-age" | "attic-size" | "fsname" | "subtype" => return Err("it needs a value".to_owned()),
+        | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "fsname" | "subtype" => {
+            return Err("it needs a value".to_owned());
+        }
         other if other.starts_with("x-") || other.starts_with("X-") => {}
         _ => return Err("unknown".to_owned()),
     }
@@ -131,6 +134,9 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "linger" => policy.linger = Some(parse_duration(value)?),
         "attic-age" => policy.bounds.attic_age = Some(parse_duration(value)?),
         "attic-size" => policy.bounds.attic_size = Some(parse_size(value)?),
+        "attic-copy" => policy.bounds.attic_copy = Some(parse_size(value)?),
+        "attic" => policy.bounds.attic = Some(one_of(value)?),
+        "events" => policy.recording.events = Some(value.into()),
         "comment" => {}
         other if other.starts_with("x-") || other.starts_with("X-") => {}
         _ => return Err("unknown".to_owned()),

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::args::{GuardArgs, LogArgs};
+use super::args::{AtticSwitch, GuardArgs, LogArgs};
 use super::output::{FAILED, Problem};
 use super::{host, logging};
 use crate::control::{self, Outcome, Settings};
@@ -20,6 +20,10 @@ pub(crate) fn guard(args: &GuardArgs, log: &LogArgs) -> Result<ExitCode, Problem
         runtime_dir: args.runtime_dir.clone(),
         attic_age: args.bounds.attic_age,
         attic_size: args.bounds.attic_size,
+        attic_copy: args.bounds.attic_copy,
+        attic_off: args.bounds.attic == Some(AtticSwitch::Off),
+        events: args.recording.options(&args.runtime_dir, &args.id),
+        events_observations: args.recording.events_observations,
     };
     let (root, first_word) = control::leave_caller().map_err(|error| Problem::new(what, error))?;
     let log_file = match &log.log_file {

@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::{BoundsArgs, LogArgs};
+use super::args::{BoundsArgs, LogArgs, PolicyArgs};
 use super::output::{Problem, note};
 use super::place::{self, Guarded, Place};
+use super::recording::RecordingArgs;
 use crate::control::{Client, ClientError, Launch, Surroundings, guard_id};
 use crate::sys::{self, consts};
 
@@ -25,14 +26,17 @@ pub(crate) fn is_running(id: &str) -> bool {
 }
 
 /// Speaks to the guard of `place`, which is on no unclobber mount, starting it if it is not running.
-pub(crate) fn reach(place: &Place, bounds: &BoundsArgs, log: &LogArgs) -> Result<Client, Problem> {
+pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result<Client, Problem> {
+    let bounds = &policy.bounds;
+    let recording = policy.recording.resolved(&place.path)?;
     let what = || format!("cannot guard {}", place.path.display());
     let program = std::env::current_exe().map_err(|error| Problem::new(what(), error))?;
     let log_file = log.log_file.as_deref().map(place::absolute).transpose()?;
     let guard = id_of(place)?;
-    if *bounds != BoundsArgs::default() && is_running(&guard) {
+    let wishes = *bounds != BoundsArgs::default() || recording != RecordingArgs::default();
+    if wishes && is_running(&guard) {
         note(
-            "the guard of this directory runs already, and its bounds hold: --attic-age and --attic-size have no effect",
+            "the guard of this directory runs already, and goes on as it was started: --attic, --attic-age, --attic-size, --attic-copy and --events... have no effect",
         );
     }
     let launch = Launch {
@@ -40,6 +44,7 @@ pub(crate) fn reach(place: &Place, bounds: &BoundsArgs, log: &LogArgs) -> Result
         guard,
         attic_age: bounds.attic_age,
         attic_size: bounds.attic_size,
+        flags: bounds.flags().into_iter().chain(recording.flags()).collect(),
         root: place.path.to_string_lossy().into_owned(),
         log_file,
         verbose: log.verbose,

@@ -6,9 +6,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::host_why;
+use super::{host_why, metrics};
 use crate::audit::WatcherId;
-use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Serve, ServeFor, Serving, Settings, Sink};
+use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Refusal, Serve, ServeFor, Serving, Settings, Sink};
 use crate::control::{Policy, Whose, WhyReply, WhyRequest, options};
 use crate::front;
 use crate::fs::{Activity, Asker, Guard, GuardOptions, MountOptions};
@@ -28,17 +28,43 @@ pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Hos
         attic: AtticLimits {
             age: age.unwrap_or(usual.age),
             size: settings.attic_size.unwrap_or(usual.size),
+            copy: settings.attic_copy.unwrap_or(usual.copy),
+            off: settings.attic_off,
         },
         id: settings.guard.clone(),
         max_fds,
         ..GuardOptions::default()
     };
     let guard = Guard::open(root, options).map_err(io::Error::other)?;
-    Ok(Arc::new(Plug { guard }))
+    let events = record(&guard, settings)?;
+    Ok(Arc::new(Plug { guard, events }))
+}
+
+/// Begins the record of events; where it is.
+fn record(guard: &Guard, settings: &Settings) -> io::Result<Option<String>> {
+    let Some(options) = settings.events.clone() else {
+        return Ok(None);
+    };
+    let (path, asked_for) = (options.path.to_string_lossy().into_owned(), !options.temporary);
+    let begun = guard
+        .events()
+        .record_to(options, settings.events_observations, &settings.guard, &settings.root);
+    match begun {
+        Ok(()) => Ok(Some(path)),
+        Err(error) if asked_for => Err(io::Error::new(
+            error.kind(),
+            format!("events cannot be written to {path}: {error}"),
+        )),
+        Err(error) => {
+            log::warn!("no events are written: {path}: {error}");
+            Ok(None)
+        }
+    }
 }
 
 struct Plug {
     guard: Arc<Guard>,
+    events: Option<String>,
 }
 
 /// A watch on the refusals of one owner.
@@ -128,7 +154,8 @@ impl Host for Plug {
             }
         });
         let status = self.guard.status();
-        let counts = vec![
+        let (written, dropped) = events.recorded();
+        let mut counts = vec![
             ("operations".to_owned(), status.operations),
             ("observations".to_owned(), status.observations),
             ("refusals".to_owned(), status.refusals),
@@ -136,13 +163,29 @@ impl Host for Plug {
             ("known files".to_owned(), status.nodes as u64),
             ("file records".to_owned(), status.file_records as u64),
             ("name records".to_owned(), status.name_records as u64),
+            ("recorded refusals".to_owned(), events.would_refuse.get()),
+            ("files not kept".to_owned(), events.not_kept.get()),
+            ("events written".to_owned(), written),
+            ("events dropped".to_owned(), dropped),
         ];
+        let by_code = events.by_code.each();
+        counts.extend(by_code.map(|(code, count)| (format!("{}{code}", metrics::BY_CODE), count)));
         (owners.collect(), counts)
     }
 
+    fn events_file(&self) -> Option<String> {
+        self.events.clone()
+    }
+
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
-        let told = Box::new(move |report: &crate::audit::Report| sink(&report.line()));
-        let id = self.guard.events().watch(Some(owner), told);
+        let below = format!("{}/", self.guard.owners().name(owner));
+        let told = Box::new(move |report: &crate::audit::Report| {
+            let own = report.owner == owner;
+            if own || report.refusal.owner.starts_with(&below) {
+                sink(told(report, !own));
+            }
+        });
+        let id = self.guard.events().watch(None, told);
         Box::new(Watch {
             guard: Arc::clone(&self.guard),
             id,
@@ -184,6 +227,18 @@ impl Host for Plug {
 
     fn shutdown(&self) {
         self.guard.shutdown();
+    }
+}
+
+/// A refusal as it is sent. A name can be so long that it fits in a line once, and not twice.
+fn told(report: &crate::audit::Report, below: bool) -> Refusal {
+    const LONG: usize = 16 << 10;
+    let line = report.line();
+    Refusal {
+        below,
+        event: (line.len() < LONG).then(|| report.fields()),
+        line,
+        count: 0,
     }
 }
 

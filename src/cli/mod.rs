@@ -5,6 +5,7 @@
 mod args;
 mod attic;
 mod doctor;
+mod event_reader;
 mod fuse_options;
 mod guard;
 mod guarding;
@@ -12,12 +13,18 @@ mod help;
 mod host;
 mod host_why;
 mod locate;
+mod log;
 mod logging;
+mod metrics;
 mod mount;
 mod mountinfo;
 mod mounting;
 mod output;
 mod place;
+mod proposal;
+mod recording;
+mod refusals;
+mod report;
 mod run;
 mod run_child;
 mod status;
@@ -93,6 +100,8 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Status(args) => status::status(args),
         Command::Top(args) => top::top(args),
         Command::Why(args) => why::why(args),
+        Command::Log(args) => self::log::log(args),
+        Command::Report(args) => report::report(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

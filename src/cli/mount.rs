@@ -33,7 +33,9 @@ pub(crate) fn mount(args: &MountArgs, log: &LogArgs) -> Result<ExitCode, Problem
         .map_or_else(|| place.path.clone(), |target| target.path.clone());
     drop(target);
     let signals = args.foreground.then(hold_signals).transpose()?;
-    let mut client = guarding::reach(&place, &args.policy.bounds, log)?;
+    // The guard must not write through its own mount.
+    args.policy.recording.resolved(&point)?;
+    let mut client = guarding::reach(&place, &args.policy, log)?;
     let mount = attach(&mut client, &args, &options, &place, &point)?;
     if let Ok(here) = std::env::current_dir()
         && here.starts_with(&point)

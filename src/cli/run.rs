@@ -2,6 +2,7 @@
 //!
 //! It never leaves the command without a guard: where none of the ways to mount works, the command is not started.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,8 +12,10 @@ use super::args::{BoundsArgs, LogArgs, RunArgs};
 use super::fuse_options::{FuseOptions, MountFlags};
 use super::guarding;
 use super::mounting;
-use super::output::{Problem, RUN_FAILED, note};
+use super::output::{Problem, RUN_FAILED, complain, note};
 use super::place::{self, Place};
+use super::recording::RecordingArgs;
+use super::refusals::Refusals;
 use super::run_child::{self, Child, Ended, View};
 use super::supervise::{self, Supervision};
 use crate::control::{Attach, Attribution, Client, Policy, RuntimeDir, Surroundings, unmount};
@@ -30,11 +33,15 @@ pub(crate) fn run(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
 }
 
 fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
+    args.report.as_deref().map(check_report).transpose()?;
     let workspace = args.workspace.as_deref().unwrap_or_else(|| Path::new("."));
     let place = place::resolve(workspace)?;
     if let Some(guarded) = &place.guarded {
         let mut client = guarding::reach_mounted(guarded)?;
-        if args.policy.policy() != Policy::default() || args.policy.bounds != BoundsArgs::default() {
+        if args.policy.policy() != Policy::default()
+            || args.policy.bounds != BoundsArgs::default()
+            || args.policy.recording != RecordingArgs::default()
+        {
             note(&format!(
                 "the rules of the mount at {} hold; those of this command line (--mode, --unseen and so on) have no effect",
                 guarded.mount.point.display()
@@ -46,10 +53,12 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
             .map_err(|error| guarding::client_problem(what, &error))?;
         log::info!("joined {} as owner {owner}", guarded.mount.point.display());
         let start = start_directory(&place.path, None);
-        return Session::begin(client)?.run_in_place(&start, args, None);
+        let mut session = Session::begin(client)?;
+        session.owner = owner;
+        return session.run_in_place(&start, args, None);
     }
     guarding::check_guardable(&place)?;
-    let client = guarding::reach(&place, &args.policy.bounds, log)?;
+    let client = guarding::reach(&place, &args.policy, log)?;
     Session::begin(client)?.run_guarded(args, &place)
 }
 
@@ -89,6 +98,8 @@ struct Session {
     client: Client,
     signals: sys::Signals,
     terminal: Option<Terminal>,
+    /// The command's owner.
+    owner: String,
 }
 
 impl Session {
@@ -101,6 +112,7 @@ impl Session {
             client,
             signals,
             terminal,
+            owner: String::new(),
         })
     }
 
@@ -145,6 +157,7 @@ impl Session {
             attached.mount,
             attached.data
         );
+        self.owner = attached.owner.unwrap_or_default();
         Ok(attached.mount)
     }
 
@@ -183,12 +196,16 @@ impl Session {
             signals: &self.signals,
             terminal: self.terminal.as_ref(),
         };
-        let (code, survivors) = supervision.until_end(&mut self.client)?;
+        let mut refusals = Refusals::default();
+        let (code, survivors) = supervision.until_end(&mut self.client, &mut refusals)?;
         if survivors {
             log::info!("the command left processes behind; they stay guarded until they end");
         }
         drop(made);
-        supervise::last_refusals(&mut self.client, mount.filter(|_| !survivors));
+        supervise::last_refusals(&mut self.client, mount.filter(|_| !survivors), &mut refusals);
+        if let Some(path) = &args.report {
+            write_report(path, &refusals.report(&self.owner, &words(&args.command), code));
+        }
         if let Err(error) = self.client.leave() {
             log::debug!("{error}");
         }
@@ -246,6 +263,29 @@ fn attach_request(args: &RunArgs, label: &Path, view: &View, child: Option<i32>)
         only_ids: matches!(view, View::UserNamespace(_)).then(|| (sys::geteuid(), sys::getegid())),
         namespace_of: child.and_then(|pid| u32::try_from(pid).ok()),
         linger: args.policy.linger.map(|time| time.as_secs()),
+    }
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Makes sure, before the command starts, that its report can be written.
+fn check_report(path: &Path) -> Result<(), Problem> {
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| {
+        Problem::new(format!("cannot write the report {}", path.display()), error)
+            .hint("give --report a file in a directory you can write to")
+    })
+}
+
+/// The command has ended, and its exit code stands: a report that cannot be written is only told.
+fn write_report(path: &Path, report: &serde_json::Value) {
+    let written = serde_json::to_string_pretty(report)
+        .map_err(std::io::Error::other)
+        .and_then(|text| fs::write(path, text + "\n"));
+    if let Err(error) = written {
+        complain(&format!("cannot write the report {}: {error}", path.display()));
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::args::StatusArgs;
 use super::guarding;
+use super::metrics;
 use super::output::{Problem, Style, note, print};
 use super::place;
 use crate::control::{Client, ClientError, MountStatus, OwnerStatus, Status, Surroundings};
@@ -34,6 +35,8 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Problem> {
         let all = json!({ "v": VERSION, "guards": guards });
         let text = serde_json::to_string_pretty(&all).map_err(|error| Problem::new("status", error))?;
         print(&format!("{text}\n"))?;
+    } else if args.metrics {
+        print(&metrics::text(&guards))?;
     } else {
         print(&describe_all(&guards, Style::of_output()))?;
     }
@@ -95,6 +98,9 @@ fn describe(guard: &Status, style: Style) -> String {
                 .map(|(name, count)| format!("{name} {count}"))
                 .collect(),
         ));
+    }
+    if let Some(events) = &guard.events {
+        text.extend(section("events", vec![events.clone()]));
     }
     text
 }

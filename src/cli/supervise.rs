@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::output::{Problem, complain, show_refusal};
+use super::output::{Problem, complain, note, show_refusal};
+use super::refusals::Refusals;
 use crate::control::{Client, ClientError};
 use crate::sys::{self, Signals, SysError, Terminal, Waited, consts};
 
@@ -32,18 +33,21 @@ pub(crate) struct Supervision<'a> {
 
 impl Supervision<'_> {
     /// Waits for the command's end; its exit code, and whether it left processes behind.
-    pub(crate) fn until_end(&self, client: &mut Client) -> Result<(u8, bool), Problem> {
+    pub(crate) fn until_end(&self, client: &mut Client, refusals: &mut Refusals) -> Result<(u8, bool), Problem> {
         let fail = |error: SysError| Problem::new("cannot wait for the command", error);
         let mut guard_lives = true;
         let mut telling = Telling::default();
         loop {
             let watched: Option<&dyn sys::Readable> = if guard_lives { Some(&*client) } else { None };
-            let (signalled, told) = self.signals.wait_with(watched, telling.patience()).map_err(fail)?;
+            let (signalled, told) = self
+                .signals
+                .wait_with(watched, telling.patience(refusals))
+                .map_err(fail)?;
             if told {
-                guard_lives = hear(client);
+                guard_lives = hear(client, refusals);
                 telling.heard();
             }
-            telling.show_if_due(client);
+            telling.show_if_due(client, refusals);
             if !signalled {
                 continue;
             }
@@ -114,21 +118,24 @@ impl Telling {
     }
 
     /// How long may be waited for something else, in milliseconds.
-    fn patience(&self) -> Option<u16> {
-        let left = self.due?.saturating_duration_since(Instant::now());
+    fn patience(&self, refusals: &Refusals) -> Option<u16> {
+        let due = self.due.into_iter().chain(refusals.due()).min()?;
+        let left = due.saturating_duration_since(Instant::now());
         Some(u16::try_from(left.as_millis()).unwrap_or(u16::MAX).saturating_add(1))
     }
 
-    fn show_if_due(&mut self, client: &mut Client) {
-        if self.due.is_some_and(|due| due <= Instant::now()) {
+    fn show_if_due(&mut self, client: &mut Client, refusals: &mut Refusals) {
+        let now = Instant::now();
+        if self.due.is_some_and(|due| due <= now) {
             self.due = None;
-            show(client);
+            show(client, refusals);
         }
+        refusals.repeats(Some(now)).iter().for_each(|line| show_refusal(line));
     }
 }
 
 /// Takes in what the guard tells; false when it has gone.
-fn hear(client: &mut Client) -> bool {
+fn hear(client: &mut Client, refusals: &mut Refusals) -> bool {
     let lives = match client.read_events() {
         Ok(lives) => lives,
         Err(error) => {
@@ -137,24 +144,27 @@ fn hear(client: &mut Client) -> bool {
         }
     };
     if !lives {
-        show(client);
+        show(client, refusals);
         complain("the guard has ended; the directory cannot be used by this command any more");
     }
     lives
 }
 
-fn show(client: &mut Client) {
-    while let Some(line) = client.next_refusal() {
-        show_refusal(&line);
+fn show(client: &mut Client, refusals: &mut Refusals) {
+    while let Some(refusal) = client.next_refusal() {
+        let lines = refusals.take(&refusal, Instant::now());
+        lines.iter().for_each(|line| show_refusal(line));
     }
 }
 
-/// Shows every refusal that has happened before now; `ended` is the mount whose end is to be waited for.
-pub(crate) fn last_refusals(client: &mut Client, ended: Option<u64>) {
+/// Shows every refusal that has happened before now, and sums them up; `ended` is the mount whose end is to be waited for.
+pub(crate) fn last_refusals(client: &mut Client, ended: Option<u64>, refusals: &mut Refusals) {
     match client.flush(ended) {
         Ok(()) => {}
         Err(ClientError::Broken(error)) => log::debug!("the guard ended before it was asked: {error}"),
         Err(error) => log::warn!("refusals may be missing: {error}"),
     }
-    show(client);
+    show(client, refusals);
+    refusals.repeats(None).iter().for_each(|line| show_refusal(line));
+    refusals.summary().iter().for_each(|line| note(line));
 }

@@ -18,12 +18,13 @@ Examples:
   unclobber run --owner A -- cat notes.txt     two commands of one owner:
   unclobber run --owner A -- sh -c 'echo done > notes.txt'
   unclobber run --mode observe -- make         refuse nothing, show what would have been refused
+  unclobber run --report refusals.json -- make
 
 DIR is mounted over itself where only CMD can see it, so no path changes.
 If DIR is on an unclobber mount already, CMD joins that mount as the owner
 NAME, and the mount's own rules hold. Refusals appear on standard error, one
-line each, and begin with `unclobber: `; `unclobber help refusals` says what to
-do. Processes that CMD leaves behind stay guarded until they end.
+line each, and begin with `unclobber: `; the same one again is counted, and all
+are summed up at the end. `unclobber help refusals` says what to do. Processes that CMD leaves behind stay guarded until they end.
 
 As root, CMD runs without CAP_SYS_ADMIN and CAP_SYS_PTRACE, by which it could
 unmount its view or reach round it: mount(8), unshare(1) without a user
@@ -63,6 +64,7 @@ pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
   unclobber status
   unclobber status --json ~/project
+  unclobber status --metrics                   for Prometheus
 
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
@@ -92,6 +94,28 @@ about every owner, or the one named.
 Exit codes: 0 it would be allowed; 1 it would be refused or fail (to any of the
 owners shown); 125 unclobber failed; 2 for a wrong command line.";
 
+pub(crate) const LOG_EXAMPLES: &str = "\
+Examples:
+  unclobber log                                everything, the oldest first
+  unclobber log --follow --refused             refusals as they happen
+  unclobber log --owner A --path 'src/**' --json ~/project
+
+Reads the file that the guard of DIR writes, or wrote, and its older ones; it
+survives that they are begun anew. docs/EVENTS.md describes the lines.
+
+Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
+
+pub(crate) const REPORT_EXAMPLES: &str = "\
+Examples:
+  unclobber run --mode observe -- make         refuse nothing, write down what would be
+  unclobber report                             which paths, which programs, which rule, how often
+  unclobber report --json ~/project
+
+Ends with a proposed .unclobber.toml. Refusals that kept somebody's work from
+being overwritten are counted, and no rule is proposed for them.
+
+Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
+
 pub(crate) const ATTIC_EXAMPLES: &str = "\
 Examples:
   unclobber attic list ~/project
@@ -112,8 +136,9 @@ Examples:
   unclobber undo                               the last removal or replacement
   unclobber undo --owner A --last 3 ~/project
 
-Only what is free is restored; of what is not, it says how to compare and where
-else to put it. Works outside `unclobber run` only, like `unclobber attic`.
+What a replacement has put in the place of something is exchanged with it, and
+kept. What was removed comes back where nothing is in the way; of the rest it
+says how to compare and where else to put it. Works outside `unclobber run` only, like `unclobber attic`.
 
 Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
 
@@ -164,7 +189,7 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   exec, noexec           whether files can be executed [as on DIR]
   atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, linger=,
-  attic-age=, attic-size=
+  attic=, attic-age=, attic-size=, attic-copy=, events=, events-observations
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
@@ -176,8 +201,8 @@ Refusals
 
 A program that would destroy content its owner has not seen gets an error instead, and nothing has been damaged.
 Under `run` each refusal is also one line on standard error. On a plain mount it is in .unclobber/refusals at the mount's
-root, and in the guard's log: ID.log in the run-time directory (`unclobber doctor` names it), with the guard's ID as
-`unclobber status` shows it. `unclobber why FILE` says whether a change would be refused, and what to do next.
+root; `unclobber log --refused` shows them all, and with --follow as they happen. `unclobber why FILE` says whether a
+change would be refused, and what to do next.
 
   FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
                        the file is there and has not been read: read it, then retry

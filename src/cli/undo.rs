@@ -1,13 +1,13 @@
 //! `unclobber undo`: what an owner's last changes displaced, back where it was.
 //!
-//! It never replaces anything: where something is in the way, it says so and leaves both.
+//! What a replacement has put in the place of something is exchanged with it, and kept: it does away with nothing.
 
 use std::process::ExitCode;
 
 use super::args::UndoArgs;
 use super::attic::{Attic, plain};
 use super::output::{FAILED, Problem, note, print};
-use crate::store::Kept;
+use crate::store::{Kept, UNDO};
 
 /// Restores the last displaced files.
 pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
@@ -15,7 +15,9 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
     let (all, _) = attic.list()?;
     let of_owner = |kept: &&Kept| {
         let noted = kept.note.as_ref();
-        noted.is_some_and(|noted| args.owner.as_ref().is_none_or(|owner| *owner == noted.owner))
+        noted.is_some_and(|noted| {
+            noted.operation != UNDO && args.owner.as_ref().is_none_or(|owner| *owner == noted.owner)
+        })
     };
     let last: Vec<&Kept> = all
         .iter()
@@ -37,7 +39,7 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
     }
     let mut failed = 0;
     for kept in &last {
-        match attic.restore_in_place(kept) {
+        match attic.undo(kept) {
             Ok(done) => print(&format!("{done}\n"))?,
             Err(problem) => {
                 failed += 1;

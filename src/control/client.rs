@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::asking::{WhyReply, WhyRequest};
-use super::protocol::{self, Attach, Code, DataPath, Failure, Reply, Request, Status};
+use super::protocol::{self, Attach, Code, DataPath, Failure, Refusal, Reply, Request, Status};
 use super::runtime_dir::{RuntimeDir, Surroundings};
 use super::wire::{Lines, send};
 use crate::fs::Activity;
@@ -61,6 +61,8 @@ pub struct Launch {
     pub attic_age: Option<Duration>,
     /// How many bytes the attic keeps, where somebody has said so.
     pub attic_size: Option<u64>,
+    /// Further flags of the guard.
+    pub flags: Vec<OsString>,
 }
 
 /// A conversation with a guard.
@@ -68,7 +70,7 @@ pub struct Launch {
 pub struct Client {
     socket: UnixStream,
     lines: Lines,
-    refusals: VecDeque<String>,
+    refusals: VecDeque<Refusal>,
 }
 
 /// What an attached mount is.
@@ -176,8 +178,8 @@ impl Client {
 
     /// Keeps what is an event; gives back what is an answer.
     fn keep_event(&mut self, reply: Reply) -> Option<Reply> {
-        if let Reply::Refusal { line } = reply {
-            self.refusals.push_back(line);
+        if let Reply::Refusal(refusal) = reply {
+            self.refusals.push_back(Refusal { count: 1, ..*refusal });
             None
         } else if let Reply::Dropped { count } = reply {
             self.refusals.push_back(dropped(count));
@@ -296,7 +298,7 @@ impl Client {
     }
 
     /// The oldest refusal that has come.
-    pub fn next_refusal(&mut self) -> Option<String> {
+    pub fn next_refusal(&mut self) -> Option<Refusal> {
         self.refusals.pop_front()
     }
 }
@@ -307,8 +309,12 @@ impl AsFd for Client {
     }
 }
 
-fn dropped(count: u64) -> String {
-    format!("{count} more refusals could not be shown; they are in the guard's log")
+fn dropped(count: u64) -> Refusal {
+    Refusal {
+        line: format!("{count} more refusals could not be shown; `unclobber log --refused` shows them"),
+        count,
+        ..Refusal::default()
+    }
 }
 
 fn unexpected(reply: &Reply) -> ClientError {
@@ -343,6 +349,7 @@ impl Launch {
         let age = self.attic_age.map(|age| format!("--attic-age={}", age.as_secs()));
         let size = self.attic_size.map(|size| format!("--attic-size={size}"));
         command.args(age.into_iter().chain(size));
+        command.args(&self.flags);
         let root = root.try_clone()?;
         let fail = |error: io::Error| ClientError::Start(format!("{}: {error}", self.program.display()));
         let mut child = command

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::asking::WhyRequest;
 use super::host::{Serve, ServeFor, Whose};
 use super::lifecycle::MountRecord;
-use super::protocol::{Attach, Attribution, Code, Failure, MountStatus, Reply, Request, Status};
+use super::protocol::{Attach, Attribution, Code, Failure, MountStatus, Refusal, Reply, Request, Status};
 use super::server::{Outgoing, Server};
 use crate::fs::Asker;
 use crate::guard::OwnerId;
@@ -304,7 +304,7 @@ impl Conversation {
             ));
         };
         let out = self.out.clone();
-        let sink = Box::new(move |line: &str| out.tell(&Reply::Refusal { line: line.to_owned() }));
+        let sink = Box::new(move |refusal: Refusal| out.tell(&Reply::Refusal(Box::new(refusal))));
         self.subscription = Some(self.server.host.subscribe(owner, sink));
         Ok(Reply::Done)
     }
@@ -379,6 +379,7 @@ impl Conversation {
             mounts: mounts.collect(),
             owners,
             counts: counts.into_iter().collect(),
+            events: self.server.host.events_file(),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::lifecycle::{End, Lifecycle};
 use super::runtime_dir::{RuntimeDir, is_guard_id};
 use super::server::Server;
 use super::unmounting;
+use crate::audit::EventFileOptions;
 use crate::sys::{self, consts};
 
 /// What a guard is started with.
@@ -32,6 +33,14 @@ pub struct Settings {
     pub attic_age: Option<Duration>,
     /// How many bytes the attic keeps, where somebody has said so.
     pub attic_size: Option<u64>,
+    /// How much is copied into it, where somebody has said so.
+    pub attic_copy: Option<u64>,
+    /// Nothing is kept in it.
+    pub attic_off: bool,
+    /// Where events go.
+    pub events: Option<EventFileOptions>,
+    /// Whether observations are among them.
+    pub events_observations: bool,
 }
 
 /// How a guard's process ended.
@@ -82,7 +91,8 @@ pub fn open_log(settings: &Settings) -> io::Result<File> {
         .append(true)
         .mode(0o600)
         .custom_flags(consts::O_NOFOLLOW);
-    prune_logs(&dir);
+    prune_files(&dir, ".log");
+    prune_files(&dir, ".events.jsonl");
     let file = options.open(path)?;
     if file.metadata()?.len() > LOG_LIMIT {
         file.set_len(0)?;
@@ -90,12 +100,20 @@ pub fn open_log(settings: &Settings) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes away the logs of guards that have ended, but for the latest: each is worth reading only for a while.
-fn prune_logs(dir: &RuntimeDir) {
+/// Takes away what guards that have ended left behind, but for the latest: each is worth reading only for a while.
+fn prune_files(dir: &RuntimeDir, ending: &str) {
     let Ok(entries) = fs::read_dir(dir.entry(".")) else {
         return;
     };
-    let ended = |path: &Path| path.extension().is_some_and(|end| end == "log") && !path.with_extension("lock").exists();
+    let ended = |path: &Path| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        // Older files of one guard have a number at the end.
+        let id = name
+            .as_deref()
+            .and_then(|name| name.split_once(ending))
+            .map(|(id, _)| id.to_owned());
+        id.is_some_and(|id| !dir.entry(&format!("{id}.lock")).exists())
+    };
     let logs = entries.flatten().map(|entry| entry.path()).filter(|path| ended(path));
     let mut aged: Vec<_> = logs
         .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))

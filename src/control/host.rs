@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use super::asking::{WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
-use super::protocol::{DataPath, Failure, OwnerStatus};
+use super::protocol::{DataPath, Failure, OwnerStatus, Refusal};
 use crate::fs::{Activity, Asker};
 use crate::guard::OwnerId;
 
@@ -34,7 +34,12 @@ pub trait Host: Send + Sync + 'static {
     /// The owners that exist, and counts by name.
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>);
 
-    /// Tells `sink` every refusal of this owner from now on, until the returned value is dropped.
+    /// Where events are written to.
+    fn events_file(&self) -> Option<String> {
+        None
+    }
+
+    /// Tells `sink` every refusal of this owner and those below it from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
 
     /// Returns when every refusal that has happened has been told.
@@ -72,8 +77,8 @@ pub enum Whose {
     All,
 }
 
-/// Where refusals go, one line each. It never blocks.
-pub type Sink = Box<dyn Fn(&str) + Send + Sync>;
+/// Where refusals go. It never blocks.
+pub type Sink = Box<dyn Fn(Refusal) + Send + Sync>;
 
 /// A mount as the host serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,7 +25,8 @@ pub use host::{Host, Serve, ServeFor, Serving, Sink, Whose};
 pub use lifecycle::{Lifecycle, MountRecord};
 pub use options::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View};
 pub use protocol::{
-    Attach, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Reply, Request, Status, check_owner_name,
+    Attach, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Refusal, Reply, Request, Status,
+    check_owner_name,
 };
 pub use runtime_dir::{RuntimeDir, Surroundings, guard_id, is_guard_id};
 pub use server::{Outgoing, Server};

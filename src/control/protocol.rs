@@ -161,10 +161,7 @@ pub enum Reply {
     /// Done.
     Done,
     /// A refusal; an event, not an answer.
-    Refusal {
-        /// The line that tells it.
-        line: String,
-    },
+    Refusal(Box<Refusal>),
     /// Refusals that could not be sent in time; an event, not an answer.
     Dropped {
         /// How many.
@@ -172,6 +169,22 @@ pub enum Reply {
     },
     /// It cannot be done.
     Error(Failure),
+}
+
+/// A refusal that is told as it happens.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The line that tells it.
+    pub line: String,
+    /// It is of an owner below the one that follows its refusals.
+    #[serde(default)]
+    pub below: bool,
+    /// How many refusals the line speaks of that are told no other way. Never sent.
+    #[serde(skip)]
+    pub count: u64,
+    /// The same as an event, as `docs/EVENTS.md` describes it; left out where the line alone is long already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<serde_json::Value>,
 }
 
 /// Why a request was not carried out.
@@ -240,6 +253,8 @@ pub struct Status {
     pub owners: Vec<OwnerStatus>,
     /// Counts by name.
     pub counts: std::collections::BTreeMap<String, u64>,
+    /// Where events are written to.
+    pub events: Option<String>,
 }
 
 /// One mount.

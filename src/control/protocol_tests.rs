@@ -71,7 +71,12 @@ fn every_reply_survives_its_line() {
             ..Status::default()
         })),
         Reply::Done,
-        Reply::Refusal { line: "no".to_owned() },
+        Reply::Refusal(Box::new(Refusal {
+            line: "no".to_owned(),
+            below: true,
+            event: Some(serde_json::json!({ "code": "x" })),
+            ..Refusal::default()
+        })),
         Reply::Dropped { count: 2 },
         Reply::Error(Failure::new(Code::Forbidden, "no").with_hint("ask")),
     ];
@@ -131,8 +136,9 @@ fn an_unknown_error_code_is_still_an_error() {
 
 #[test]
 fn a_message_that_is_too_long_is_not_sent() {
-    let reply = Reply::Refusal {
+    let reply = Reply::Refusal(Box::new(Refusal {
         line: "x".repeat(LINE_LIMIT),
-    };
+        ..Refusal::default()
+    }));
     assert_eq!(format(&reply).unwrap_err().code, Code::Failed);
 }

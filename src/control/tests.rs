@@ -110,7 +110,10 @@ impl Host for Fake {
 
     fn flush(&self) {
         for (owner, sink) in self.sinks.lock().iter() {
-            sink(&format!("refused for {}", owner.0));
+            sink(Refusal {
+                line: format!("refused for {}", owner.0),
+                ..Refusal::default()
+            });
         }
     }
 
@@ -206,7 +209,8 @@ fn a_run_from_hello_to_the_end() {
     assert_eq!(status.counts["refusals"], 3);
     setting.host.end.store(true, Ordering::Release);
     client.flush(Some(attached.mount)).unwrap();
-    assert_eq!(client.next_refusal().as_deref(), Some("refused for 1"));
+    let refusal = client.next_refusal().expect("a refusal");
+    assert_eq!((refusal.line.as_str(), refusal.count), ("refused for 1", 1));
     assert!(setting.client().status().unwrap().mounts.is_empty());
     client.leave().unwrap();
     assert!(setting.host.dismissed.load(Ordering::Acquire));

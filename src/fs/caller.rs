@@ -10,13 +10,15 @@
     reason = "a lock is held from the check to the change on purpose"
 )]
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::sync::{Arc, Weak};
 
+use super::events::Judged;
 use super::ledger::entry_key;
 use super::mount::Mount;
 use super::{Guard, Result};
-use crate::guard::{EntryKey, FileKey, Generation, Intent, OwnerId, Process};
+use crate::guard::{EntryKey, FileKey, Generation, Intent, OwnerId, Process, Timestamp};
 use crate::owner::{Attribution, Owners, Thread};
 use crate::store::Node;
 use crate::sys;
@@ -38,11 +40,14 @@ pub struct Notes {
     miss: Option<Miss>,
     found: Option<Found>,
     reported: Option<Reported>,
+    /// The name of the thread's command, and when that was looked up.
+    pub(super) command: Option<(Arc<str>, Timestamp)>,
 }
 
 #[derive(Debug)]
 struct Miss {
     entry: EntryKey,
+    dir: Weak<Node>,
     owner: OwnerId,
     /// The guard's latest generation when the name was looked up.
     at: Generation,
@@ -102,7 +107,9 @@ pub(crate) struct Who {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) tid: u32,
-    thread: Option<Arc<Thread<Notes>>>,
+    pub(super) thread: Option<Arc<Thread<Notes>>>,
+    /// What the last judgement of a change by this caller rested on.
+    pub(super) judged: Cell<Option<Judged>>,
 }
 
 /// The table of owners, bounded by what the descriptor limit allows.
@@ -136,6 +143,7 @@ impl Mount {
             gid: caller.gid,
             tid: caller.tid,
             thread,
+            judged: Cell::default(),
         };
         who.settle(guard, arrival);
         who
@@ -152,6 +160,7 @@ impl Who {
             gid,
             tid,
             thread: None,
+            judged: Cell::default(),
         }
     }
 
@@ -172,17 +181,18 @@ impl Who {
         if untold {
             return;
         }
-        guard.observe_miss(miss, self.process);
+        guard.observe_miss(miss, thread);
     }
 
     /// Notes that the thread is about to be told that there is nothing.
-    pub(super) fn missed(&self, dir: FileKey, name: &OsStr, at: Generation, revalidates: bool) {
+    pub(super) fn missed(&self, dir: &Arc<Node>, name: &OsStr, at: Generation, revalidates: bool) {
         if self.owner == OwnerId::NOBODY {
             return;
         }
         if let Some(thread) = &self.thread {
             thread.notes.lock().miss = Some(Miss {
-                entry: entry_key(dir, name),
+                entry: entry_key(dir.key(), name),
+                dir: Arc::downgrade(dir),
                 owner: self.owner,
                 at,
                 revalidates,
@@ -275,9 +285,13 @@ impl At {
 }
 
 impl Guard {
-    fn observe_miss(&self, miss: Miss, process: Option<Process>) {
+    fn observe_miss(&self, miss: Miss, thread: &Thread<Notes>) {
         self.events().observation(miss.owner);
-        self.ledger.observe_absent(miss.entry, miss.owner, process, miss.at);
+        if self.events().is_recording_observations() {
+            self.record_miss(miss.owner, thread, miss.dir.upgrade(), &miss.entry.name);
+        }
+        self.ledger
+            .observe_absent(miss.entry, miss.owner, Some(thread.process), miss.at);
     }
 
     /// Misses of other threads of `owner` that were told, and whose next request never came (their program has ended
@@ -289,7 +303,7 @@ impl Guard {
             }
             let miss = thread.notes.lock().miss.take();
             if let Some(miss) = miss {
-                self.observe_miss(miss, Some(thread.process));
+                self.observe_miss(miss, &thread);
             }
         }
         Ok(())

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::events::level_name;
 use super::handle::FileHandle;
 use super::mount::Mount;
+use crate::audit::Details;
 use crate::clock;
 use crate::guard::{Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
 use crate::store::{Changing, FileState, Node, TakenAway};
@@ -92,9 +94,15 @@ impl Mount {
                 step: reason.step,
                 why: reason.why,
             };
+            let details = Details {
+                errno,
+                level: level_name(open.level()),
+                rule: reason.rule(),
+                ..Details::default()
+            };
             guard
                 .events()
-                .refused(clock::now(), open.owner(), self.enforces(), refusal);
+                .refused(clock::now(), open.owner(), self.enforces(), refusal, details);
         }
         if self.enforces() {
             Err(FsError::Refused(reason))

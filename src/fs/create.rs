@@ -16,6 +16,7 @@ use super::judge::{Subject, at, credit};
 use super::ledger::entry_key;
 use super::lookup::Entry;
 use super::mount::Mount;
+use crate::audit::Change;
 use crate::clock;
 use crate::guard::{self, Author, Code, CreateRule, DurabilityRule, Intent, Level, Produced, Reason, Step, Why};
 use crate::store::{DirState, Kind, Node, Place, Staged, StoreError, Winner, libc_flags as c};
@@ -201,6 +202,8 @@ impl Mount {
         // Before the open: whether the kernel may move the data is noted on what it knows.
         self.know(&node);
         let opened = self.hold(opening, &mut state)?;
+        let change = ("create", Change::Create);
+        self.record_change(who, change, (opened.file.at(), None), level, Some(&node));
         drop(state);
         who.found(&dir, &opened.file.at().name, &node);
         self.entry_known(&dir, &opened.file.at().name, &node);
@@ -345,6 +348,7 @@ impl Mount {
         if level != Level::Off {
             self.note_bound(&who, &at, Some(&node));
         }
+        self.record_change(&who, ("link", Change::Link), (&old, Some(&at)), level, Some(&node));
         drop(names);
         self.entry_known(&dir, name, &node);
         Ok(self.entry(&node, &stat))
@@ -370,6 +374,15 @@ impl Mount {
             };
             let key = entry_key(dir.key(), name);
             self.guard().ledger.bound_by(&key, Some(node.key()), author, |_| ());
+        }
+        let operation = match kind {
+            Kind::Regular | Kind::Special => "mknod",
+            Kind::Directory => "mkdir",
+            Kind::Symlink => "symlink",
+        };
+        if self.guard().events().is_recording() {
+            let level = self.guard().level_of(Some(dir), name);
+            self.record_change(who, (operation, Change::Create), (at, None), level, Some(&node));
         }
         who.found(dir, name, &node);
         self.entry_known(dir, name, &node);

@@ -121,9 +121,10 @@ impl Mount {
             under_way,
         };
         let verdict = self.judge(&who, &subject)?;
+        self.note_edit(&who, open, intent);
         let unseen = verdict == Verdict::Judged(Keep::Yes);
         if unseen && !open.has_kept(stat.token()) {
-            self.keep_copy(&who, &subject, open.file(), &stat)?;
+            self.keep_edited(&who, &subject, (open.file(), &stat), open.level())?;
         }
         if verdict == Verdict::Recorded {
             // Recorded once.
@@ -161,6 +162,7 @@ impl Mount {
         }
         self.note_unjudged_stores(&open, false);
         let stat = self.credit_writer(&open, &state, false)?;
+        self.record_written(&open, "flush");
         if stat.size > 0 {
             self.settle_changing(&open, &mut state);
         }
@@ -231,6 +233,7 @@ impl Mount {
             {
                 log::debug!("a closed file could not be looked at: {error}");
             }
+            self.record_written(open, "close");
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
@@ -288,6 +291,7 @@ impl Mount {
             if stat.size > 0 {
                 self.settle_changing(&open, &mut state);
             }
+            self.record_written(&open, "fsync");
             self.tell_taken_away(&open, &state, &stat)?;
             drop(state);
         }

@@ -152,7 +152,7 @@ impl Guard {
 
     fn view(&self, scene: &Scene<'_>, asked: Option<OwnerId>) -> View {
         let known = self.knowledge(scene, asked.unwrap_or(ANYBODY));
-        let finding = Finding::of(&known.sight(scene));
+        let finding = Finding::of(&known.sight(scene), scene.present.as_ref());
         let mut view = View {
             owner: asked.map(|owner| self.owners().name(owner).to_string()),
             view: standing_word(finding.standing).to_owned(),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::caller::{At, Who};
 use super::errno::Result;
+use super::events::Written;
 use super::mount::Mount;
 use crate::guard::{Level, OwnerId, Process, Token};
 use crate::store::{FileState, Node, Slot, StoreError, libc_flags as c};
@@ -79,6 +80,8 @@ pub struct FileHandle {
     /// What the file held when it was opened by an owner who had not seen it, and whom the kernel will not keep from
     /// mapping it.
     pre_image: Mutex<Option<Slot>>,
+    /// What it has changed since that was last put on record; nothing where no record is kept.
+    written: Mutex<Option<Box<Written>>>,
 }
 
 impl FileHandle {
@@ -114,6 +117,10 @@ impl FileHandle {
 
     pub(super) fn level(&self) -> Level {
         self.level
+    }
+
+    pub(super) fn written(&self) -> &Mutex<Option<Box<Written>>> {
+        &self.written
     }
 
     pub(super) fn writes(&self) -> bool {
@@ -228,6 +235,7 @@ impl Mount {
         let writes = opening.flags & c::O_ACCMODE != c::O_RDONLY;
         let guarded = opening.level != Level::Off;
         let unjudged = opening.goes_on_unjudged();
+        let written = self.begin_written(&opening);
         let handle = Arc::new(FileHandle {
             id,
             node: Arc::clone(opening.node),
@@ -250,6 +258,7 @@ impl Mount {
             kept: Mutex::default(),
             maps: guarded && opening.current && io.passes_by() && opening.flags & c::O_ACCMODE == c::O_RDWR,
             pre_image: Mutex::new(None),
+            written: Mutex::new(written),
         });
         state.handles += 1;
         self.guard().touched.note(handle.owner, &handle.at);
@@ -282,7 +291,7 @@ impl Mount {
             if stat.size == 0 || stat.size > PRE_IMAGE_LIMIT {
                 return Ok(None);
             }
-            self.guard().store.attic().keep_copy(&handle.file, &stat).map(Some)
+            self.guard().store.attic().keep_copy(&handle.file, &stat, false)
         });
         match kept {
             Ok(slot) => *handle.pre_image.lock() = slot,

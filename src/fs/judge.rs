@@ -8,6 +8,7 @@ use super::Guard;
 use super::caller::{At, Reported, Who};
 use super::changing::change_unsettled;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::events::Judged;
 use super::ledger::{Present, entry_key};
 use super::mount::Mount;
 use crate::clock;
@@ -59,11 +60,12 @@ pub(super) struct Finding {
     pub(super) presumed: bool,
     process_old: bool,
     by: Option<Change>,
+    judged: Judged,
 }
 
 impl Finding {
     /// From what is known.
-    pub(super) fn of(sight: &Sight<'_>) -> Self {
+    pub(super) fn of(sight: &Sight<'_>, there: Option<&Present>) -> Self {
         let (standing, owner) = (guard::standing(sight), sight.owner);
         let file = sight.file;
         Self {
@@ -73,6 +75,7 @@ impl Finding {
             presumed: file.is_some_and(|file| file.is_presumed(owner)),
             process_old: standing == Standing::Stale && file.is_some_and(|file| file.is_current(owner)),
             by: last_change(sight.entry, file, owner),
+            judged: Judged::new(standing, there, file, owner),
         }
     }
 
@@ -147,6 +150,8 @@ impl Mount {
         if !matches!(decision, Decision::Refuse(_)) {
             who.passed(subject.intent, subject.at);
         }
+        finding.judged.rule = rule(&decision, &finding, subject.intent);
+        who.judged.set(Some(finding.judged));
         match decision {
             Decision::Allow(_) if self.enforces() && finding.presumed && subject.intent != Intent::Append => {
                 Ok(Verdict::Judged(Keep::Yes))
@@ -186,7 +191,7 @@ impl Mount {
                     file: file.as_deref(),
                     there: present.map(|present| present.key),
                 };
-                Finding::of(&sight)
+                Finding::of(&sight, present.as_ref())
             })
     }
 
@@ -199,16 +204,18 @@ impl Mount {
             token: stat.token(),
             author,
         });
-        guard.ledger.consult(
+        let again = guard.ledger.consult(
             (subject.at.entry().as_ref(), subject.at.locked),
             present.as_ref(),
             |entry, file| {
                 if let Some(entry) = entry {
                     entry.refused_stale(subject.owner, who.process);
                 }
-                if let Some(file) = file {
+                file.is_some_and(|file| {
+                    let again = file.was_refused(subject.owner);
                     file.refused_stale(subject.owner, who.process);
-                }
+                    again
+                })
             },
         );
         let reported = Reported::new(reason.intent, subject.at);
@@ -226,9 +233,10 @@ impl Mount {
                 step: reason.step,
                 why: reason.why,
             };
+            let details = self.details(who, subject, &reason, (errno, again));
             guard
                 .events()
-                .refused(clock::now(), subject.owner, self.enforces(), refusal);
+                .refused(clock::now(), subject.owner, self.enforces(), refusal, details);
         }
         if self.enforces() {
             Err(FsError::Refused(reason))
@@ -243,9 +251,14 @@ impl Mount {
     /// A refusal where it cannot be kept.
     pub(super) fn keep_copy(&self, who: &Who, subject: &Subject<'_>, file: &OwnedFd, stat: &Stat) -> Result<()> {
         let guard = self.guard();
-        match guard.store.attic().keep_copy(file, stat) {
+        if stat.size == 0 || !guard.store.attic().is_on() {
+            return Ok(());
+        }
+        match guard.store.attic().keep_copy(file, stat, false) {
             Ok(slot) => {
-                guard.note_kept(&slot, who.owner, subject.operation, subject.at, stat.size);
+                if let Some(slot) = slot {
+                    guard.note_kept(&slot, who.owner, subject.operation, subject.at, stat.size);
+                }
                 Ok(())
             }
             Err(error) => Err(self.cannot_keep(who, subject, error)),
@@ -301,6 +314,7 @@ impl Guard {
     /// Notes a kept file in the attic's journal.
     pub(super) fn note_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
         self.events().kept.add();
+        self.record_kept(slot, owner, operation, at, size);
         self.store.attic().note(&KeptInfo {
             id: slot.name().to_string_lossy().into_owned(),
             owner: self.owners().name(owner).to_string(),
@@ -375,7 +389,16 @@ impl Guard {
             return;
         }
         self.events().observation(owner);
-        self.ledger.with_file(present, |file| file.observe(owner, process));
+        let moved = self.ledger.with_file(present, |file| {
+            let moved = !file.is_current(owner);
+            file.observe(owner, process);
+            moved.then(|| file.generation())
+        });
+        if let Some(generation) = moved
+            && self.events().is_recording_observations()
+        {
+            self.record_read((owner, process), at, present, generation);
+        }
         if let Some(dir) = &at.dir {
             let key = entry_key(dir.key(), &at.name);
             self.ledger.with_entry_of(key, present.key, |entry| {
@@ -411,6 +434,25 @@ pub(super) fn there(kind: Option<Kind>) -> There {
         Some(Kind::Regular) => There::Regular,
         Some(Kind::Directory) => There::Directory,
         Some(Kind::Symlink | Kind::Special) => There::Other,
+    }
+}
+
+/// The rule of `docs/SEMANTICS.md` by which something is refused.
+fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str {
+    let Decision::Refuse(reason) = decision else { return "" };
+    match reason.why {
+        Why::ChangedSince if finding.process_old => "P2",
+        Why::NeverRead if intent == Intent::Remove && finding.refused => "D20",
+        Why::NeverRead if intent == Intent::Remove && !finding.foreign => "D13",
+        Why::NeverRead
+        | Why::ChangedSince
+        | Why::GoneSince
+        | Why::BeingWritten
+        | Why::TakenAway
+        | Why::ProcessHoldsOld
+        | Why::LostRace
+        | Why::NotRegular
+        | Why::NothingThere => reason.rule(),
     }
 }
 

@@ -13,10 +13,12 @@ mod difference;
 mod dir;
 mod doers;
 mod errno;
+mod events;
 mod explain;
 mod explained;
 mod handle;
 mod judge;
+mod keep;
 mod ledger;
 mod level;
 mod lookup;
@@ -233,6 +235,7 @@ impl Guard {
         self.stopping.store(true, Ordering::Release);
         self.publish_all();
         self.store.attic().retire();
+        self.events.stop_recording();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

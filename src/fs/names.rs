@@ -9,6 +9,7 @@ use super::errno::{FsError, Result};
 use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::rename::lock_both;
+use crate::audit::Change;
 use crate::guard::{Intent, Keep, Level};
 use crate::store::{DirState, Expected, Kind, Node, StoreError, libc_flags as c};
 use crate::sys;
@@ -36,7 +37,12 @@ impl Mount {
             match self.unlink_found(&who, &at, &node, level) {
                 // Changed between judgement and removal: judged again, as what it is now.
                 Err(FsError::Store(StoreError::Changed)) if tries > 0 => {}
-                other => break other,
+                other => {
+                    if other.is_ok() {
+                        self.record_change(&who, ("unlink", Change::Remove), (&at, None), level, None);
+                    }
+                    break other;
+                }
             }
         };
         if done.is_ok() {
@@ -103,7 +109,7 @@ impl Mount {
         };
         // Content that another name still leads to is not displaced.
         let last = stat.nlink <= 1;
-        let keep = last && (keep == Keep::Yes || others_write_on(&state, who.owner));
+        let keep = last && (keep == Keep::Yes || others_write_on(&state, who.owner)) && guard.store.attic().is_on();
         let expected = Expected {
             key: node.key(),
             token: stat.token(),
@@ -178,6 +184,8 @@ impl Mount {
             self.entry_gone(&dir, name);
             if self.guard().level_of(Some(&dir), name) != Level::Off {
                 self.note_bound(&who, &at(&dir, name), None);
+                let change = ("rmdir", Change::Remove);
+                self.record_change(&who, change, (&at(&dir, name), None), Level::Guard, None);
             }
         }
         drop(locks);

@@ -10,7 +10,8 @@ use super::handle::{FileHandle, Opened, Opening};
 use super::judge::{Subject, Verdict};
 use super::ledger::Present;
 use super::mount::Mount;
-use crate::guard::{Author, Intent, Keep, Level, Produced};
+use crate::audit::Change;
+use crate::guard::{Author, Intent, Level, Produced};
 use crate::store::{FileState, Kind, Node, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
@@ -199,9 +200,7 @@ impl Mount {
                 under_way,
             };
             let verdict = self.judge(who, &subject)?;
-            if verdict == Verdict::Judged(Keep::Yes) {
-                self.keep_copy(who, &subject, file, &stat)?;
-            }
+            self.keep_replaced(who, &subject, (file, &stat), (verdict, level))?;
             let done = match verdict {
                 Verdict::Judged(_) => self.guard().store.truncate_judged(file, &stat.token(), size),
                 Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {
@@ -214,6 +213,8 @@ impl Mount {
                 Err(error) => return Err(error.into()),
                 Ok(()) => {
                     self.produced(who, at, node, file, intent == Intent::Replace)?;
+                    let change = if size == 0 { Change::Replace } else { Change::Edit };
+                    self.record_change(who, (operation, change), (at, None), level, Some(node));
                     return Ok(());
                 }
             }

@@ -7,8 +7,10 @@ use hashbrown::HashSet;
 use super::Guard;
 use super::caller::At;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::events::level_name;
 use super::judge::credit;
 use super::ledger::Present;
+use crate::audit::Details;
 use crate::clock;
 use crate::guard::{Author, Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
 use crate::store::{DirState, FileState, Node, Place, Staged, StoreError, Winner};
@@ -150,7 +152,14 @@ impl Guard {
             step,
             why,
         };
-        self.events().refused(clock::now(), staged.owner, true, refusal);
+        let details = Details {
+            errno: refusal_errno(code, Intent::Create, there),
+            level: level_name(self.level_of(Some(&staged.dir), &staged.name)),
+            rule: "S5",
+            ..Details::default()
+        };
+        self.events()
+            .refused(clock::now(), staged.owner, true, refusal, details);
         FsError::Refused(reason)
     }
 
@@ -170,7 +179,7 @@ impl Guard {
 
     fn keep_lost(&self, staged: &Staged) {
         let size = sys::stat(&*staged.file).map_or(0, |stat| stat.size);
-        if size == 0 {
+        if size == 0 || !self.store.attic().is_on() {
             return;
         }
         let at = At {
@@ -181,7 +190,10 @@ impl Guard {
         };
         match self.store.attic().keep_open_file(&*staged.file) {
             Ok(slot) => self.note_kept(&slot, staged.owner, "create", &at, size),
-            Err(error) => log::error!("the content of a lost creation could not be kept: {error}"),
+            Err(error) => {
+                self.events().not_kept.add();
+                log::error!("the content of a lost creation could not be kept: {error}");
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use super::errno::{FsError, Result};
 use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::moved::MovedDir;
+use crate::audit::Change;
 use crate::guard::{Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{DirState, Exchange, Expected, FileState, Kind, Node, Place, StoreError, Winner, libc_flags as c};
 use crate::sync::MutexGuard;
@@ -111,6 +112,7 @@ impl Mount {
         if flags & c::RENAME_EXCHANGE != 0 {
             let other = target.node().and_then(|node| self.before_move(node));
             self.exchange(who, &mut source, &mut target)?;
+            self.record_renamed(who, &source, &target, Change::Exchange, &moved);
             return Ok([dir, other]);
         }
         let (one, other) = (source.file(), target.file());
@@ -122,6 +124,11 @@ impl Mount {
         let verdict = self.judge_target(who, &target, displaced.as_deref())?;
         self.carry_out(who, &source, &target, &moved, verdict, flags, displaced.as_deref_mut())?;
         self.note_renamed(who, &source, &target, &moved);
+        let change = match target.found {
+            Some(_) => Change::RenameOver,
+            None => Change::Rename,
+        };
+        self.record_renamed(who, &source, &target, change, &moved);
         drop((moving, displaced));
         Ok([dir, None])
     }
@@ -215,7 +222,7 @@ impl Mount {
                 if stat.nlink <= 1 {
                     store.pin(displaced)?;
                 }
-                let must_keep = keep == Keep::Yes;
+                let must_keep = keep == Keep::Yes && store.attic().is_on();
                 let done = store.rename_over(moved.key(), source.end(), target.end(), &expected, must_keep);
                 let slot = match done {
                     Ok(Exchange::Displaced(slot)) => slot,
@@ -339,6 +346,21 @@ impl Mount {
         self.note_at(who, target, Some(moved));
         self.moved(moved, target);
         self.note_come_from_off(who, source, target);
+    }
+
+    /// A move between a guarded and an unguarded name is a change of the guarded one.
+    fn record_renamed(&self, who: &Who, source: &End, target: &End, change: Change, moved: &Node) {
+        let level = match source.level {
+            Level::Off => target.level,
+            level @ (Level::Guard | Level::Keep) => level,
+        };
+        self.record_change(
+            who,
+            ("rename", change),
+            (&source.at, Some(&target.at)),
+            level,
+            Some(moved),
+        );
     }
 
     fn note_come_from_off(&self, who: &Who, source: &End, target: &End) {

@@ -26,6 +26,11 @@ pub(super) fn start(guard: &Arc<Guard>) {
 
 fn run(guard: &Weak<Guard>) {
     let mut ticks = 0_u32;
+    if let Some(guard) = guard.upgrade()
+        && let Err(error) = guard.store.attic().begin(clock::now())
+    {
+        log::warn!("the attic could not be looked through: {error}");
+    }
     loop {
         {
             let Some(guard) = guard.upgrade() else { return };
@@ -35,6 +40,8 @@ fn run(guard: &Weak<Guard>) {
             guard.publish_due();
             if ticks.is_multiple_of(SLOW) {
                 guard.tidy();
+            } else if guard.store.attic().is_filling() {
+                guard.tidy_attic();
             }
         }
         ticks = ticks.wrapping_add(1);
@@ -45,13 +52,17 @@ fn run(guard: &Weak<Guard>) {
 impl Guard {
     /// Brings the attic within its bounds and forgets owners and processes that are no more. Done from time to time anyway.
     pub fn tidy(&self) {
-        if let Err(error) = self.store.attic().prune(clock::now()) {
-            log::warn!("the attic could not be looked through: {error}");
-        }
+        self.tidy_attic();
         self.tidy_held();
         self.forget_owners();
         self.ledger
             .retain_processes(|process| self.owners().is_running(process));
+    }
+
+    fn tidy_attic(&self) {
+        if let Err(error) = self.store.attic().prune(clock::now()) {
+            log::warn!("the attic could not be looked through: {error}");
+        }
     }
 
     /// Their numbers are never given again, so what they have seen can count for nobody.

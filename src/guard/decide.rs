@@ -157,6 +157,25 @@ fn no_file_there(case: &Case) -> Decision {
     }
 }
 
+impl Reason {
+    /// The rule of `docs/SEMANTICS.md` that says so, as far as the reason alone tells.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match (self.why, self.intent) {
+            (Why::NeverRead, Intent::Remove) => "D6",
+            (Why::NeverRead, _) => "D5",
+            (Why::ChangedSince, _) => "D8",
+            (Why::ProcessHoldsOld, _) => "P2",
+            (Why::GoneSince, _) => "D9",
+            (Why::BeingWritten, _) => "D21",
+            (Why::TakenAway, _) => "D22",
+            (Why::LostRace, _) => "D15",
+            (Why::NotRegular, _) => "D10",
+            (Why::NothingThere, _) => "D2",
+        }
+    }
+}
+
 impl Case {
     /// The step `read`, for a caller who can take it.
     fn read(&self, read: Step) -> Step {

@@ -75,6 +75,18 @@ impl Step {
             Self::CheckBacking => "check the underlying filesystem, then retry",
         }
     }
+
+    /// What has not been done, for an owner that was told before.
+    #[must_use]
+    pub fn still(self) -> &'static str {
+        match self {
+            Self::ReadThenRetry => "still not read: ",
+            Self::ReadAgainThenRetry => "still not read again: ",
+            Self::WaitThenRead => "still not closed: ",
+            Self::MakeReadable => "still not readable: ",
+            Self::CreateInstead | Self::ChooseAnotherName | Self::CheckBacking => "still so: ",
+        }
+    }
 }
 
 impl Display for Step {
@@ -136,15 +148,19 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal in one line that ends with the step. Names from outside cannot break the line.
+    /// The refusal in one line that ends with the step; `again`: the owner was told before, and has not taken it. Names
+    /// from outside cannot break the line.
     #[must_use]
-    pub fn line(&self, now: Timestamp) -> String {
+    pub fn line(&self, now: Timestamp, again: bool) -> String {
         let to = if self.operation == "write" { " to" } else { "" };
         let path = printable(&self.path);
         let mut line = format!(
             "refused: {}{to} {path}: {} ({}): ",
             self.operation, self.code, self.errno_text
         );
+        if again {
+            line.push_str(self.step.still());
+        }
         line.push_str(&self.cause(now));
         line.push_str("; ");
         line.push_str(self.step.as_str());
@@ -250,6 +266,6 @@ impl Display for Refusal {
             changed_at: None,
             ..self.clone()
         };
-        out.write_str(&timeless.line(Timestamp::default()))
+        out.write_str(&timeless.line(Timestamp::default(), false))
     }
 }

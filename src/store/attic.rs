@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,10 @@ pub struct AtticLimits {
     pub age: i64,
     /// Bytes kept in all; the oldest go first.
     pub size: u64,
+    /// Bytes that are copied at most to keep content that somebody has seen, or at level keep, where they cannot be shared.
+    pub copy: u64,
+    /// Nothing is kept.
+    pub off: bool,
 }
 
 impl Default for AtticLimits {
@@ -49,6 +53,8 @@ impl Default for AtticLimits {
         Self {
             age: 7 * 24 * 3600,
             size: 1 << 30,
+            copy: 1 << 20,
+            off: false,
         }
     }
 }
@@ -97,7 +103,16 @@ pub struct Attic {
     home: Mutex<Option<Arc<Home>>>,
     journal: Mutex<()>,
     counter: AtomicU32,
+    /// Bytes kept since the bounds were last looked at.
+    added: AtomicU64,
 }
+
+/// Ends the name of a copy that is not whole yet.
+const PART: &str = ".part";
+/// Seconds after which nobody writes to such a copy any more.
+const PART_AGE: i64 = 60;
+/// The attic is looked through again when this part of its bound has been added.
+const SHARE: u64 = 8;
 
 impl Attic {
     pub(super) fn new(root: Arc<OwnedFd>, limits: AtticLimits) -> Self {
@@ -115,7 +130,20 @@ impl Attic {
             home: Mutex::new(None),
             journal: Mutex::new(()),
             counter: AtomicU32::new(0),
+            added: AtomicU64::new(0),
         }
+    }
+
+    /// Whether anything is kept.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        !self.limits.off
+    }
+
+    /// Whether so much has been kept that the bounds should be looked at before the time.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        self.added.load(Ordering::Relaxed) > self.limits.size / SHARE
     }
 
     /// Whether `name` at the root of the tree is the attic's home, or would become it: not where somebody has put
@@ -132,6 +160,9 @@ impl Attic {
     }
 
     fn home(&self) -> Result<Arc<Home>> {
+        if self.limits.off {
+            return Err(sys::SysError::new("keep (the attic is off)", c::EOPNOTSUPP).into());
+        }
         let mut slot = self.home.lock();
         // Whoever prunes from outside takes the empty attic away.
         if let Some(home) = slot.as_ref()
@@ -207,24 +238,34 @@ impl Attic {
         Ok(slot)
     }
 
-    /// Copies the content of a file into the attic, sharing its blocks where the filesystem can.
+    /// Copies the content of a file into the attic, sharing its blocks where the filesystem can; with `cheaply`, only where
+    /// it can or the file is small enough. The copy has its name when it is whole.
     ///
     /// # Errors
     /// The backing filesystem's.
-    pub fn keep_copy(&self, file: &OwnedFd, stat: &Stat) -> Result<Slot> {
+    pub fn keep_copy(&self, file: &OwnedFd, stat: &Stat, cheaply: bool) -> Result<Option<Slot>> {
         let home = self.home()?;
         let source = sys::reopen(file, c::O_RDONLY)?;
         let slot = self.fresh_slot();
-        let copy = sys::open_at(&home.attic, &slot.0, c::O_WRONLY | c::O_CREAT | c::O_EXCL, 0o600)?;
-        let copied = copy::copy_content(&source, &copy).and_then(|()| copy::copy_owner_and_mode(&copy, stat));
-        if let Err(error) = copied {
-            sys::unlink_at(&home.attic, &slot.0)?;
-            return Err(error.into());
+        let limit = if cheaply { self.limits.copy } else { u64::MAX };
+        if let Ok(unnamed) = sys::open_tmpfile(&home.attic, c::O_RDWR, 0o600) {
+            if !fill(&source, &unnamed, stat, limit)? {
+                return Ok(None);
+            }
+            sys::link_fd_at(&unnamed, &home.attic, &slot.0)?;
+            return Ok(Some(slot));
         }
-        for error in copy::copy_rest(&source, &copy, stat) {
-            log::debug!("a copy in the attic is without an attribute: {error}");
+        let mut part = slot.0.clone();
+        part.push(PART);
+        let copy = sys::open_at(&home.attic, &part, c::O_WRONLY | c::O_CREAT | c::O_EXCL, 0o600)?;
+        match fill(&source, &copy, stat, limit) {
+            Ok(true) => sys::rename_at(&home.attic, &part, &home.attic, &slot.0, 0)?,
+            other => {
+                sys::unlink_at(&home.attic, &part)?;
+                return other.map(|_| None);
+            }
         }
-        Ok(slot)
+        Ok(Some(slot))
     }
 
     /// Moves a displaced file back to a name, which must be free.
@@ -243,13 +284,17 @@ impl Attic {
 
     /// Notes what a kept file was. The file is kept whether or not the note can be written.
     pub fn note(&self, info: &KeptInfo) {
+        self.added.fetch_add(info.size, Ordering::Relaxed);
         let noted = self.home().and_then(|home| {
             let mut line = serde_json::to_vec(info).unwrap_or_default();
             line.push(b'\n');
             let _one_writer = self.journal.lock();
             let flags = c::O_WRONLY | c::O_CREAT;
             let file = sys::open_at(&home.home, OsStr::new(JOURNAL), flags, 0o600)?;
-            sys::pwrite_append(&file, &line)?;
+            // On a full disk a part may be written: the next note must not go on in the middle of this one.
+            if sys::pwrite_append(&file, &line)? < line.len() {
+                sys::pwrite_append(&file, b"\n")?;
+            }
             Ok(())
         });
         if let Err(error) = noted {
@@ -263,9 +308,11 @@ impl Attic {
     /// # Errors
     /// When the attic cannot be listed.
     pub fn prune(&self, now: Timestamp) -> Result<(usize, u64)> {
+        self.added.store(0, Ordering::Relaxed);
         let Some(home) = self.existing_home() else {
             return Ok((0, 0));
         };
+        drop_parts(&home, now)?;
         let mut kept: Vec<(OsString, u64)> = Vec::new();
         for name in list(&home.attic)? {
             match sys::stat_at(&home.attic, &name) {
@@ -273,6 +320,8 @@ impl Attic {
                 Err(error) => log::debug!("the attic changed while it was listed: {error}"),
             }
         }
+        // A copy under way is not kept yet.
+        kept.retain(|(name, _)| !name.as_bytes().ends_with(PART.as_bytes()));
         kept.sort();
         let mut total: u64 = kept.iter().map(|(_, size)| size).sum();
         let mut left = kept.len();
@@ -321,6 +370,33 @@ impl Attic {
         Ok(sys::rename_at(&home.home, new, &home.home, old, 0)?)
     }
 
+    /// Ends a last line of the journal that was torn when a guard was killed, so that nothing is added to it.
+    fn mend_journal(&self, home: &Home) -> Result<()> {
+        let _one_writer = self.journal.lock();
+        let journal = match sys::open_at(&home.home, OsStr::new(JOURNAL), c::O_RDWR, 0o600) {
+            Err(error) if error.errno() == c::ENOENT => return Ok(()),
+            other => other?,
+        };
+        let size = sys::stat(&journal)?.size;
+        let mut last = [b'\n'];
+        if size > 0 && sys::pread(&journal, &mut last, size - 1)? == 1 && last != [b'\n'] {
+            sys::pwrite_append(&journal, b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Cleans up after a guard that was killed, and brings the attic within its bounds.
+    ///
+    /// # Errors
+    /// When the attic cannot be looked through.
+    pub fn begin(&self, now: Timestamp) -> Result<()> {
+        if let Some(home) = self.existing_home() {
+            remove_if_there(&home.home, NEW_JOURNAL)?;
+            self.mend_journal(&home)?;
+        }
+        self.prune(now).map(drop)
+    }
+
     fn existing_home(&self) -> Option<Arc<Home>> {
         if let Some(home) = self.home.lock().as_ref() {
             return Some(Arc::clone(home));
@@ -336,6 +412,35 @@ impl Attic {
             *self.home.lock() = None;
         }
     }
+}
+
+/// Fills a copy, and gives it what else belongs to the file; whether it is within `limit` or shares its blocks.
+fn fill(source: &OwnedFd, copy: &OwnedFd, stat: &Stat, limit: u64) -> Result<bool> {
+    if sys::clone_content(source, copy).is_err() {
+        if stat.size > limit {
+            return Ok(false);
+        }
+        copy::copy_content(source, copy)?;
+    }
+    copy::copy_owner_and_mode(copy, stat)?;
+    for error in copy::copy_rest(source, copy, stat) {
+        log::debug!("a copy in the attic is without an attribute: {error}");
+    }
+    Ok(true)
+}
+
+/// Drops copies that were never finished: whoever made them has been killed.
+fn drop_parts(home: &Home, now: Timestamp) -> Result<()> {
+    for name in list(&home.attic)? {
+        if !name.as_bytes().ends_with(PART.as_bytes()) {
+            continue;
+        }
+        let old = sys::stat_at(&home.attic, &name).is_ok_and(|stat| now.sec - stat.mtime.sec > PART_AGE);
+        if old && let Err(error) = sys::unlink_at(&home.attic, &name) {
+            log::warn!("a copy that was never finished stays in the attic: {error}");
+        }
+    }
+    Ok(())
 }
 
 /// Removes a home, with its journal, if nothing is kept in it; whether nothing is.

@@ -1,6 +1,6 @@
 //! What an attic holds, for people who want it back: listing, reading, restoring and dropping kept files.
 //!
-//! Works on the backing directory alone, whether or not a guard runs there. It never replaces anything, and never
+//! Works on the backing directory alone, whether or not a guard runs there. What it replaces it keeps, and it never
 //! rewrites the journal: a guard may be adding to it.
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,6 +13,9 @@ use super::attic::{self, ATTIC, HOMES, JOURNAL, KeptInfo};
 use super::libc_flags as c;
 use super::{Result, copy};
 use crate::sys::{self, Stat, SysError};
+
+/// The operation, and the owner, of what an undo has displaced.
+pub const UNDO: &str = "undo";
 
 /// `R_OK`.
 const MAY_READ: i32 = 4;
@@ -218,6 +221,40 @@ impl KeptFiles {
         }
     }
 
+    /// Brings a kept file back as `name` in `dir`, where a regular file is: that one takes its place in the attic. Gives
+    /// the id under which it is kept.
+    ///
+    /// # Errors
+    /// The filesystem's: ENOENT when nothing is there, EXDEV on another filesystem, EACCES when the caller may not read
+    /// the file.
+    pub fn exchange(&self, id: &str, dir: &OwnedFd, name: &OsStr, path: &str) -> Result<String> {
+        let slot = OsStr::new(id);
+        let file = sys::open_child(&self.attic, slot)?;
+        if sys::stat(&file)?.is_file() {
+            // As for a restore.
+            sys::access(&file, MAY_READ)?;
+        }
+        let there = sys::stat_at(dir, name)?;
+        if !there.is_file() {
+            return Err(SysError::new("exchange", c::EISDIR).into());
+        }
+        sys::rename_at(&self.attic, slot, dir, name, c::RENAME_EXCHANGE)?;
+        // What was there stands under the old id until it has its own: it is kept either way.
+        let now = crate::clock::now();
+        let fresh = format!("{:010x}-{:08x}-{:08x}", now.sec, now.nsec, std::process::id());
+        sys::rename_at(&self.attic, slot, &self.attic, OsStr::new(&fresh), c::RENAME_NOREPLACE)?;
+        self.strike(id, "restored");
+        self.add_line(&KeptInfo {
+            id: fresh.clone(),
+            owner: UNDO.to_owned(),
+            operation: UNDO.to_owned(),
+            path: path.to_owned(),
+            at: now.sec,
+            size: there.size,
+        });
+        Ok(fresh)
+    }
+
     /// Where unnamed files can be made, the copy has its name only when it is whole.
     fn restore_copy(&self, id: &str, stat: &Stat, dir: &OwnedFd, name: &OsStr) -> Result<Vec<SysError>> {
         let from = self.open_file(id)?;
@@ -252,11 +289,14 @@ impl KeptFiles {
 
     /// Notes that a file has left. Without the note it would be listed as one whose content is missing.
     fn strike(&self, id: &str, gone: &str) {
-        let line = Gone {
+        self.add_line(&Gone {
             id: id.to_owned(),
             gone: gone.to_owned(),
-        };
-        let mut text = serde_json::to_vec(&line).unwrap_or_default();
+        });
+    }
+
+    fn add_line(&self, line: &impl Serialize) {
+        let mut text = serde_json::to_vec(line).unwrap_or_default();
         text.push(b'\n');
         let flags = c::O_WRONLY | c::O_CREAT | c::O_NOFOLLOW;
         let noted = sys::open_at(&self.home, OsStr::new(JOURNAL), flags, 0o600)

@@ -151,7 +151,9 @@ impl Store {
             }
             Err(error) => {
                 // The rename has taken effect, and its owner had seen what it displaced.
-                log::warn!("a displaced file could not be moved to the attic: {error}");
+                if self.attic.is_on() {
+                    log::warn!("a displaced file could not be moved to the attic: {error}");
+                }
                 let new = self.fd(to.0)?;
                 match sys::unlink_at(&*old, from.1) {
                     Ok(()) => Ok(Exchange::Removed),

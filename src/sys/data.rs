@@ -111,6 +111,16 @@ pub fn copy_file_range(
     .map_err(fail)
 }
 
+/// Shares the whole content of one file with another (`FICLONE`), where the filesystem can. EOPNOTSUPP, EINVAL or EXDEV
+/// where it cannot.
+pub fn clone_content(from: impl AsFd, to: impl AsFd) -> Result<()> {
+    let (from, to) = (from.as_fd(), to.as_fd());
+    // SAFETY: two descriptors, no memory.
+    check(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) })
+        .map(drop)
+        .map_err(|errno| SysError::new("ioctl(FICLONE)", errno).fd(to).fd(from))
+}
+
 /// lseek: with `SEEK_DATA` or `SEEK_HOLE` it finds, and says where; ENXIO past the end.
 pub fn seek(fd: impl AsFd, at: i64, whence: i32) -> Result<i64> {
     let fd = fd.as_fd();

@@ -25,8 +25,8 @@ mod tty;
 pub use attr::{TimeSet, access, chmod, chown, get_xattr, list_xattr, remove_xattr, set_times, set_xattr, truncate};
 pub use cred::{CredScope, Creds, as_caller, keep_serving_capabilities};
 pub use data::{
-    Lease, Statfs, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite, pwrite_append,
-    seek, statfs, syncfs, write_lease,
+    Lease, Statfs, clone_content, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite,
+    pwrite_append, seek, statfs, syncfs, write_lease,
 };
 pub use dir::{DirEntries, DirEntry, read_dir_entries, seek_dir};
 pub use error::{Result, SysError};
@@ -46,7 +46,7 @@ pub use own::{
 pub use probe::{exchange_names, kernel_release, mount_forbids_exec};
 pub use process::{
     PidInfo, ProcStat, ProcStatus, command_of, makes_names, maps_writable, pidfd_exited, pidfd_info, pidfd_open,
-    proc_cgroup, read_proc_stat, read_proc_status, same_pid_namespace, syscall_of,
+    proc_cgroup, program_of, read_proc_stat, read_proc_status, same_pid_namespace, syscall_of,
 };
 pub use socket::{MAX_FDS, PeerCred, peer_cred, peer_pidfd, recv_with_fds, send_with_fds};
 pub use spawn::{

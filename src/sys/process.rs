@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use super::call::{check, own, retry};
 use super::error::{Result, SysError};
@@ -169,6 +170,12 @@ pub fn proc_cgroup(pid: u32) -> Result<String> {
     let path = unified.or_else(|| text.lines().next());
     path.map(str::to_owned)
         .ok_or_else(|| SysError::new("read", libc::ENODATA).name(&format!("/proc/{pid}/cgroup")))
+}
+
+/// The program that a process executes, as this process can reach it; `None` when it is gone or we may not look.
+#[must_use]
+pub fn program_of(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
 /// The number of the system call a thread sits in; `None` while it runs, or when we may not look.

@@ -28,7 +28,7 @@ fn refusal() -> Refusal {
 #[test]
 fn one_line_with_everything() {
     assert_eq!(
-        refusal().line(NOW),
+        refusal().line(NOW, false),
         "refused: write to notes.txt: FS_STALE_VERSION (Stale file handle): changed by owner \"b\" 3 s ago since \
          \"a\" read it; read the file again, then retry"
     );
@@ -48,7 +48,7 @@ fn one_line_with_everything() {
         ..refusal()
     };
     assert_eq!(
-        never.line(NOW),
+        never.line(NOW, false),
         "refused: open notes.txt: FS_NOT_OBSERVED (File exists): \"a\" has not read it; read the file, then retry"
     );
 }
@@ -93,7 +93,7 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
                     changed_by: changed_by.map(str::to_owned),
                     ..refusal()
                 }
-                .line(NOW);
+                .line(NOW, false);
                 assert!(line.ends_with(&format!("; {text}")), "{line}");
                 assert_eq!(line.lines().count(), 1, "{line}");
                 assert!(!line.contains("  "), "{line}");
@@ -128,14 +128,14 @@ fn who_and_when() {
             changed_at,
             ..refusal()
         }
-        .line(NOW);
+        .line(NOW, false);
         assert!(line.contains(text), "{line}");
     }
     let extreme = Refusal {
         changed_at: Some(Timestamp { sec: i64::MIN, nsec: 0 }),
         ..refusal()
     };
-    assert!(extreme.line(NOW).contains("days ago"));
+    assert!(extreme.line(NOW, false).contains("days ago"));
 }
 
 /// A file name is whatever its maker wanted it to be.
@@ -148,7 +148,7 @@ fn names_cannot_break_the_line_or_hide_in_it() {
         changed_by: Some("\r\"b".to_owned()),
         ..refusal()
     };
-    let line = hostile.line(NOW);
+    let line = hostile.line(NOW, false);
     assert!(
         !line
             .chars()

@@ -1,0 +1,248 @@
+//! Reading the record of events back: older files first, then the one that is written to, also while that goes on.
+//!
+//! It never changes a file, and a line that cannot be read hides nothing but itself.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::guarding;
+use super::output::Problem;
+use super::place;
+use super::recording;
+use crate::audit::numbered;
+use crate::control::{Client, Surroundings};
+
+/// Older files looked for, at most.
+const MOST: u32 = 100;
+/// The longest line that is believed in.
+const LINE_LIMIT: usize = 1 << 20;
+
+/// Where the guard of a directory writes, or wrote, its events.
+pub(crate) fn find(dir: Option<&Path>) -> Result<PathBuf, Problem> {
+    let place = place::resolve(dir.unwrap_or_else(|| Path::new(".")))?;
+    let what = || format!("no events of {}", place.path.display());
+    let id = match &place.guarded {
+        Some(guarded) => guarded.guard.clone(),
+        None => guarding::id_of(&place)?,
+    };
+    let dirs = Surroundings::real().existing();
+    let running = dirs.iter().find_map(|dir| Client::open(dir, &id)?.status().ok());
+    if let Some(status) = running {
+        return status.events.map(PathBuf::from).ok_or_else(|| {
+            Problem::new(what(), "its guard keeps no record")
+                .hint("it was started with `--events off`, or its log says why it cannot")
+        });
+    }
+    let left = dirs.iter().map(|dir| recording::default_file(dir.path(), &id));
+    left.into_iter()
+        .find(|path| path.exists() || numbered(path, 1).exists())
+        .ok_or_else(|| {
+            Problem::new(what(), "no guard of yours serves it, and none has left a record")
+                .hint("name the file that was written to: --events FILE")
+        })
+}
+
+/// One event.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    /// As it was written.
+    pub(crate) line: String,
+    pub(crate) fields: Value,
+}
+
+/// The events of a file and its older ones.
+#[derive(Debug)]
+pub(crate) struct Events {
+    path: PathBuf,
+    open: Option<Open>,
+    /// Files to be read after the open one.
+    next: VecDeque<PathBuf>,
+    pub(crate) unreadable: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    ino: u64,
+    at: u64,
+    rest: Vec<u8>,
+}
+
+impl Events {
+    /// Begins with the oldest file there is.
+    pub(crate) fn open(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            open: None,
+            next: all_of(path, MOST),
+            unreadable: 0,
+        }
+    }
+
+    /// Reads what there is by now, once; none when everything so far has been read.
+    pub(crate) fn read(&mut self) -> io::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        loop {
+            if self.open.is_none() {
+                let path = self.next.pop_front().unwrap_or_else(|| self.path.clone());
+                match Open::of(&path) {
+                    Ok(open) => self.open = Some(open),
+                    // It may come yet.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && self.next.is_empty() => {
+                        return Ok(events);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            let Some(open) = &mut self.open else { continue };
+            // Before the last look at its content: what is written later is in another file.
+            let moved = self.next.is_empty() && ino_of(&self.path) != Some(open.ino);
+            for line in open.lines()? {
+                match serde_json::from_slice(&line) {
+                    Ok(fields) => events.push(Event {
+                        line: String::from_utf8_lossy(&line).into_owned(),
+                        fields,
+                    }),
+                    Err(_) => self.unreadable += 1,
+                }
+            }
+            if moved {
+                self.next = later_than(&self.path, open.ino);
+            }
+            if self.next.is_empty() {
+                return Ok(events);
+            }
+            self.open = None;
+        }
+    }
+}
+
+impl Open {
+    fn of(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self {
+            ino: file.metadata()?.ino(),
+            file,
+            at: 0,
+            rest: Vec::new(),
+        })
+    }
+
+    /// The whole lines that have come since the last time.
+    fn lines(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        if self.file.metadata()?.len() < self.at {
+            // Begun anew in its place.
+            self.at = 0;
+            self.rest.clear();
+        }
+        self.file.seek(SeekFrom::Start(self.at))?;
+        let mut lines = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let length = self.file.read(&mut buffer)?;
+            if length == 0 {
+                return Ok(lines);
+            }
+            self.at += length as u64;
+            for piece in buffer[..length].split_inclusive(|byte| *byte == b'\n') {
+                self.rest.extend_from_slice(piece);
+                if self.rest.ends_with(b"\n") {
+                    let line = std::mem::take(&mut self.rest);
+                    let line = line.trim_ascii();
+                    if !line.is_empty() {
+                        lines.push(line.to_vec());
+                    }
+                } else if self.rest.len() > LINE_LIMIT {
+                    self.rest.clear();
+                }
+            }
+        }
+    }
+}
+
+fn ino_of(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|found| found.ino())
+}
+
+/// The file and the `older` files that are there, the oldest first.
+fn all_of(path: &Path, older: u32) -> VecDeque<PathBuf> {
+    let mut all: VecDeque<_> = (1..=older)
+        .rev()
+        .map(|number| numbered(path, number))
+        .filter(|path| path.exists())
+        .collect();
+    all.push_back(path.to_owned());
+    all
+}
+
+/// The files that were begun after the one with this inode number: all, where that has gone.
+fn later_than(path: &Path, ino: u64) -> VecDeque<PathBuf> {
+    if ino_of(path).is_none() {
+        return VecDeque::new();
+    }
+    let place = (1..=MOST).find(|number| ino_of(&numbered(path, *number)) == Some(ino));
+    all_of(path, place.map_or(MOST, |number| number - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(events: &mut Events) -> Vec<u64> {
+        let found = events.read().unwrap();
+        found.iter().filter_map(|event| event.fields["seq"].as_u64()).collect()
+    }
+
+    fn line(seq: u64) -> String {
+        format!("{{\"seq\":{seq}}}\n")
+    }
+
+    #[test]
+    fn older_files_come_first_and_files_that_move_are_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("e");
+        let put = |path: &Path, text: &str| fs::write(path, text).unwrap();
+        put(&numbered(&path, 2), &line(1));
+        put(&numbered(&path, 1), &(line(2) + "torn\n" + &line(3)));
+        put(&path, &(line(4) + "{\"seq\""));
+        let mut events = Events::open(&path);
+        assert_eq!(numbers(&mut events), [1, 2, 3, 4]);
+        assert_eq!(events.unreadable, 1);
+        // The rest of a line, and two more files, between two looks.
+        put(&path, &(line(4) + "{\"seq\":5}\n"));
+        let moved = |from: PathBuf, to: PathBuf| fs::rename(from, to).unwrap();
+        moved(path.clone(), numbered(&path, 2));
+        put(&numbered(&path, 1), &line(6));
+        put(&path, &line(7));
+        assert_eq!(numbers(&mut events), [5, 6, 7]);
+        assert_eq!(numbers(&mut events), [0; 0]);
+        // Its file has gone altogether: everything that is there is later.
+        put(&dir.path().join("new"), &line(9));
+        moved(path.clone(), dir.path().join("elsewhere"));
+        put(&numbered(&path, 1), &line(8));
+        fs::remove_file(numbered(&path, 2)).unwrap();
+        moved(dir.path().join("new"), path.clone());
+        assert_eq!(numbers(&mut events), [8, 9]);
+        // Emptied in its place.
+        put(&path, "");
+        assert_eq!(numbers(&mut events), [0; 0]);
+        put(&path, &line(10));
+        assert_eq!(numbers(&mut events), [10]);
+    }
+
+    #[test]
+    fn nothing_there_is_nothing_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("e");
+        let mut events = Events::open(&path);
+        assert_eq!(numbers(&mut events), [0; 0]);
+        fs::write(&path, line(1)).unwrap();
+        assert_eq!(numbers(&mut events), [1]);
+    }
+}

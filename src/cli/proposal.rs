@@ -1,0 +1,251 @@
+//! A proposed `.unclobber.toml` from what an observed run would have refused.
+//!
+//! It loosens only what nobody else's work stood against: a refusal that kept one owner from another's change is never
+//! argued away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+/// A refusal, as far as a proposal depends on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) path: String,
+    /// The program that was refused, with its whole path, where that is known.
+    pub(super) program: Option<String>,
+    /// The rule of `docs/SEMANTICS.md` that decided.
+    pub(super) rule: String,
+    /// Somebody else's change stood against it.
+    pub(super) foreign: bool,
+    pub(super) count: u64,
+}
+
+/// Rules whose refusals can only come from content that nobody else has touched.
+const LOOSE: [&str; 4] = ["D5", "D6", "D13", "D20"];
+/// Paths from which on a pattern is proposed instead of each of them.
+const MANY: usize = 3;
+/// Single paths proposed, at most.
+const SINGLES: usize = 20;
+
+/// Programs that do what somebody tells them: to trust them is to trust everybody.
+const SHELLS: [&str; 24] = [
+    "sh", "bash", "dash", "zsh", "fish", "ksh", "busybox", "python", "perl", "ruby", "node", "deno", "bun", "php",
+    "lua", "env", "sudo", "rm", "mv", "cp", "tee", "dd", "ln", "install",
+];
+
+#[derive(Debug, PartialEq, Eq)]
+struct Rule {
+    why: String,
+    pattern: String,
+    command: Option<String>,
+}
+
+/// The text of the proposal.
+pub(super) fn propose(refused: &[Refused]) -> String {
+    let is_loose = |one: &&Refused| !one.foreign && LOOSE.contains(&one.rule.as_str());
+    let (loose, strict): (Vec<&Refused>, Vec<&Refused>) = refused.iter().partition(is_loose);
+    let mut rules = Vec::new();
+    let rest = by_program(&loose, &mut rules);
+    let mut paths = Vec::new();
+    let left_out = by_path(&rest, &mut paths);
+    paths.extend(rules);
+    let kept: u64 = strict.iter().map(|one| one.count).sum();
+    write_toml(&paths, left_out, kept)
+}
+
+/// Rules for programs that write in many places; what they do not speak of.
+fn by_program<'r>(loose: &[&'r Refused], rules: &mut Vec<Rule>) -> Vec<&'r Refused> {
+    let mut of_program: BTreeMap<&str, Vec<&Refused>> = BTreeMap::new();
+    for one in loose {
+        if let Some(program) = one.program.as_deref().filter(|program| is_special(program)) {
+            of_program.entry(program).or_default().push(one);
+        }
+    }
+    of_program.retain(|_, found| distinct(found) >= MANY);
+    for (program, found) in &of_program {
+        rules.push(Rule {
+            why: format!("{} refusals in {} files", total(found), distinct(found)),
+            pattern: "**".to_owned(),
+            command: Some((*program).to_owned()),
+        });
+    }
+    let is_left = |one: &&&Refused| {
+        one.program
+            .as_deref()
+            .is_none_or(|program| !of_program.contains_key(program))
+    };
+    loose.iter().filter(is_left).copied().collect()
+}
+
+/// Rules for paths: of one kind in one directory together, else each alone. How many paths are left out.
+fn by_path(rest: &[&Refused], rules: &mut Vec<Rule>) -> usize {
+    let mut groups: BTreeMap<(String, String), Vec<&Refused>> = BTreeMap::new();
+    for one in rest {
+        let path = Path::new(&one.path);
+        let part = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
+        let dir = part(path.parent().map(Path::as_os_str)).unwrap_or_default();
+        groups
+            .entry((dir, part(path.extension()).unwrap_or_default()))
+            .or_default()
+            .push(one);
+    }
+    let mut singles: BTreeMap<&str, u64> = BTreeMap::new();
+    for ((dir, extension), found) in &groups {
+        if distinct(found) < MANY || extension.is_empty() {
+            for one in found {
+                *singles.entry(&one.path).or_default() += one.count;
+            }
+            continue;
+        }
+        let dir = if dir.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", escape(dir))
+        };
+        rules.push(Rule {
+            why: format!("{} refusals in {} files", total(found), distinct(found)),
+            pattern: format!("/{dir}*.{}", escape(extension)),
+            command: None,
+        });
+    }
+    let left_out = singles.len().saturating_sub(SINGLES);
+    rules.extend(singles.iter().take(SINGLES).map(|(path, count)| Rule {
+        why: format!("{count} refusals"),
+        pattern: format!("/{}", escape(path)),
+        command: None,
+    }));
+    left_out
+}
+
+fn is_special(program: &str) -> bool {
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    program.starts_with('/') && !SHELLS.contains(&plain) && !program.ends_with(" (deleted)")
+}
+
+fn distinct(found: &[&Refused]) -> usize {
+    found.iter().map(|one| &one.path).collect::<BTreeSet<_>>().len()
+}
+
+fn total(found: &[&Refused]) -> u64 {
+    found.iter().map(|one| one.count).sum()
+}
+
+/// A path as a pattern that fits nothing else.
+fn escape(path: &str) -> String {
+    let mut out = String::new();
+    for c in path.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | ' ') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A text as TOML has it: its basic strings are written like those of JSON, but for one character.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text)
+        .unwrap_or_default()
+        .replace('\u{7f}', "\\u007F")
+}
+
+fn write_toml(rules: &[Rule], left_out: usize, kept: u64) -> String {
+    let mut text = String::from("# Proposed from an observed run: read it before you use it.\n");
+    let mut lines: Vec<String> = Vec::new();
+    if kept > 0 {
+        lines.push(format!(
+            "# {kept} refusals kept somebody's work from being overwritten: no rule is proposed for them."
+        ));
+    }
+    if left_out > 0 {
+        lines.push(format!(
+            "# {left_out} more paths that have nothing in common were refused now and then."
+        ));
+    }
+    if rules.is_empty() {
+        lines.push("# Nothing needs a rule.".to_owned());
+    }
+    for rule in rules {
+        lines.push(String::new());
+        lines.push(format!("# {}", rule.why));
+        lines.push("[[rule]]".to_owned());
+        lines.push(format!("pattern = {}", quoted(&rule.pattern)));
+        lines.push("level = \"keep\"".to_owned());
+        lines.extend(
+            rule.command
+                .as_ref()
+                .map(|command| format!("command = {}", quoted(command))),
+        );
+    }
+    for line in lines {
+        if writeln!(text, "{line}").is_err() {
+            return text;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(path: &str, program: &str, rule: &str, foreign: bool) -> Refused {
+        Refused {
+            path: path.to_owned(),
+            program: Some(program.to_owned()),
+            rule: rule.to_owned(),
+            foreign,
+            count: 2,
+        }
+    }
+
+    #[test]
+    fn a_program_that_writes_everywhere_is_trusted_and_a_shell_is_not() {
+        let mut all: Vec<Refused> = ["a.rs", "src/b.rs", "src/c.rs"]
+            .iter()
+            .map(|path| refused(path, "/usr/bin/rustfmt", "D5", false))
+            .collect();
+        let text = propose(&all);
+        assert!(
+            text.contains("# 6 refusals in 3 files\n[[rule]]\npattern = \"**\"\nlevel = \"keep\"\ncommand = \"/usr/bin/rustfmt\"\n"),
+            "{text}"
+        );
+        assert_eq!(text.matches("[[rule]]").count(), 1);
+        for one in &mut all {
+            one.program = Some("/usr/bin/python3.11".to_owned());
+        }
+        assert!(!propose(&all).contains("command"));
+    }
+
+    #[test]
+    fn paths_of_one_kind_are_one_pattern_and_the_others_stand_alone() {
+        let mut all: Vec<Refused> = ["log/a.log", "log/b.log", "log/c.log", "we*rd \"x\""]
+            .iter()
+            .map(|path| refused(path, "/bin/sh", "D5", false))
+            .collect();
+        all.push(refused("log/a.log", "/bin/sh", "D20", false));
+        let text = propose(&all);
+        assert!(
+            text.contains("pattern = \"/log/*.log\"") && text.contains("# 8 refusals in 3 files"),
+            "{text}"
+        );
+        assert!(text.contains("pattern = \"/we\\\\*rd\\\\ \\\"x\\\"\""), "{text}");
+        assert!(!text.contains("level = \"off\""));
+    }
+
+    #[test]
+    fn what_protects_somebody_is_never_loosened() {
+        let all = [
+            refused("f", "/bin/x", "D8", true),
+            refused("g", "/bin/x", "P2", false),
+            refused("h", "/bin/x", "D5", true),
+        ];
+        let text = propose(&all);
+        assert!(
+            text.contains("# 6 refusals kept somebody's work") && text.contains("Nothing needs a rule"),
+            "{text}"
+        );
+        assert!(!text.contains("[[rule]]"));
+    }
+}

@@ -1,0 +1,74 @@
+//! Keeping content that is about to be overwritten in place.
+//!
+//! What nobody is known to have seen must be kept, or is not overwritten. For the rest a change that has been allowed does
+//! not fail because of the attic.
+
+use std::os::fd::OwnedFd;
+
+use super::caller::Who;
+use super::errno::Result;
+use super::judge::{Subject, Verdict};
+use super::mount::Mount;
+use crate::guard::{Intent, Keep, Level};
+use crate::sys::Stat;
+
+impl Mount {
+    /// Keeps what a truncation is about to do away with: what its owner has not seen, and of a whole content also what
+    /// others made. What the owner itself made last is its own to replace.
+    ///
+    /// # Errors
+    /// A refusal where what nobody has seen cannot be kept.
+    pub(super) fn keep_replaced(
+        &self,
+        who: &Who,
+        subject: &Subject<'_>,
+        (file, stat): (&OwnedFd, &Stat),
+        (verdict, level): (Verdict, Level),
+    ) -> Result<()> {
+        let own = who.judged.get().is_some_and(|judged| judged.own);
+        match verdict {
+            Verdict::Judged(Keep::Yes) if level != Level::Keep => self.keep_copy(who, subject, file, stat),
+            // At level keep nothing is asked of anybody: an owner that writes its own again and again pays nothing.
+            Verdict::Judged(_) if subject.intent == Intent::Replace && !own => {
+                self.keep_cheaply(who, subject, file, stat);
+                Ok(())
+            }
+            Verdict::Judged(_) | Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => Ok(()),
+        }
+    }
+
+    /// Keeps what an edit is about to change, and that its owner has not seen.
+    ///
+    /// # Errors
+    /// A refusal where it cannot be kept.
+    pub(super) fn keep_edited(
+        &self,
+        who: &Who,
+        subject: &Subject<'_>,
+        (file, stat): (&OwnedFd, &Stat),
+        level: Level,
+    ) -> Result<()> {
+        if level == Level::Keep {
+            self.keep_cheaply(who, subject, file, stat);
+            return Ok(());
+        }
+        self.keep_copy(who, subject, file, stat)
+    }
+
+    /// Copies content to the attic where it can be shared or is small. What cannot be kept is counted.
+    fn keep_cheaply(&self, who: &Who, subject: &Subject<'_>, file: &OwnedFd, stat: &Stat) {
+        let guard = self.guard();
+        if stat.size == 0 || !guard.store.attic().is_on() {
+            return;
+        }
+        match guard.store.attic().keep_copy(file, stat, true) {
+            Ok(Some(slot)) => guard.note_kept(&slot, who.owner, subject.operation, subject.at, stat.size),
+            Ok(None) => {}
+            Err(error) => {
+                guard.events().not_kept.add();
+                let path = guard.path_of(subject.at);
+                log::warn!("{path}: what is replaced could not be kept: {error}");
+            }
+        }
+    }
+}
