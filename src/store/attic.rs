@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +92,8 @@ pub struct KeptInfo {
 struct Home {
     home: OwnedFd,
     attic: OwnedFd,
+    /// The journal, kept open once something was noted; whoever writes to it or replaces it holds the lock.
+    journal: Mutex<Option<OwnedFd>>,
 }
 
 /// The attic of one tree.
@@ -101,10 +103,11 @@ pub struct Attic {
     name: &'static str,
     limits: AtticLimits,
     home: Mutex<Option<Arc<Home>>>,
-    journal: Mutex<()>,
     counter: AtomicU32,
     /// Bytes kept since the bounds were last looked at.
     added: AtomicU64,
+    /// Set once the filesystem has said that files cannot share their content.
+    no_sharing: AtomicBool,
 }
 
 /// Ends the name of a copy that is not whole yet.
@@ -128,9 +131,9 @@ impl Attic {
             name,
             limits,
             home: Mutex::new(None),
-            journal: Mutex::new(()),
             counter: AtomicU32::new(0),
             added: AtomicU64::new(0),
+            no_sharing: AtomicBool::new(false),
         }
     }
 
@@ -189,7 +192,11 @@ impl Attic {
         write_once(&home, MARKER, MARKER_TEXT)?;
         write_once(&home, ".gitignore", b"*\n")?;
         let attic = make_dir(&home, OsStr::new(ATTIC))?;
-        Ok(Home { home, attic })
+        Ok(Home {
+            home,
+            attic,
+            journal: Mutex::new(None),
+        })
     }
 
     fn fresh_slot(&self) -> Slot {
@@ -249,7 +256,7 @@ impl Attic {
         let slot = self.fresh_slot();
         let limit = if cheaply { self.limits.copy } else { u64::MAX };
         if let Ok(unnamed) = sys::open_tmpfile(&home.attic, c::O_RDWR, 0o600) {
-            if !fill(&source, &unnamed, stat, limit)? {
+            if !self.fill(&source, &unnamed, stat, limit)? {
                 return Ok(None);
             }
             sys::link_fd_at(&unnamed, &home.attic, &slot.0)?;
@@ -258,7 +265,7 @@ impl Attic {
         let mut part = slot.0.clone();
         part.push(PART);
         let copy = sys::open_at(&home.attic, &part, c::O_WRONLY | c::O_CREAT | c::O_EXCL, 0o600)?;
-        match fill(&source, &copy, stat, limit) {
+        match self.fill(&source, &copy, stat, limit) {
             Ok(true) => sys::rename_at(&home.attic, &part, &home.attic, &slot.0, 0)?,
             other => {
                 sys::unlink_at(&home.attic, &part)?;
@@ -266,6 +273,32 @@ impl Attic {
             }
         }
         Ok(Some(slot))
+    }
+
+    /// Fills a copy, and gives it what else belongs to the file; whether it is within `limit` or shares its blocks.
+    fn fill(&self, source: &OwnedFd, copy: &OwnedFd, stat: &Stat, limit: u64) -> Result<bool> {
+        if !self.share(source, copy) {
+            if stat.size > limit {
+                return Ok(false);
+            }
+            copy::copy_content(source, copy)?;
+        }
+        copy::copy_owner_and_mode(copy, stat)?;
+        for error in copy::copy_rest(source, copy, stat) {
+            log::debug!("a copy in the attic is without an attribute: {error}");
+        }
+        Ok(true)
+    }
+
+    fn share(&self, source: &OwnedFd, copy: &OwnedFd) -> bool {
+        if self.no_sharing.load(Ordering::Relaxed) {
+            return false;
+        }
+        let shared = sys::clone_content(source, copy);
+        if shared.as_ref().is_err_and(|error| error.errno() == c::EOPNOTSUPP) {
+            self.no_sharing.store(true, Ordering::Relaxed);
+        }
+        shared.is_ok()
     }
 
     /// Moves a displaced file back to a name, which must be free.
@@ -288,13 +321,20 @@ impl Attic {
         let noted = self.home().and_then(|home| {
             let mut line = serde_json::to_vec(info).unwrap_or_default();
             line.push(b'\n');
-            let _one_writer = self.journal.lock();
-            let flags = c::O_WRONLY | c::O_CREAT;
-            let file = sys::open_at(&home.home, OsStr::new(JOURNAL), flags, 0o600)?;
+            let mut journal = home.journal.lock();
+            let file = match journal.take() {
+                // Somebody may have taken it away.
+                Some(file) if sys::stat(&file).is_ok_and(|stat| stat.nlink > 0) => file,
+                Some(_) | None => {
+                    let flags = c::O_WRONLY | c::O_CREAT;
+                    sys::open_at(&home.home, OsStr::new(JOURNAL), flags, 0o600)?
+                }
+            };
             // On a full disk a part may be written: the next note must not go on in the middle of this one.
             if sys::pwrite_append(&file, &line)? < line.len() {
                 sys::pwrite_append(&file, b"\n")?;
             }
+            *journal = Some(file);
             Ok(())
         });
         if let Err(error) = noted {
@@ -339,7 +379,7 @@ impl Attic {
         }
         if left < kept.len() {
             log::info!("the attic dropped {} files past its bounds", kept.len() - left);
-            if let Err(error) = self.shorten_journal(&home) {
+            if let Err(error) = Self::shorten_journal(&home) {
                 log::warn!("the attic's journal could not be shortened: {error}");
             }
         }
@@ -347,8 +387,9 @@ impl Attic {
     }
 
     /// Writes the journal anew without the notes of files that are gone.
-    fn shorten_journal(&self, home: &Home) -> Result<()> {
-        let _one_writer = self.journal.lock();
+    fn shorten_journal(home: &Home) -> Result<()> {
+        let mut open = home.journal.lock();
+        *open = None;
         let (old, new) = (OsStr::new(JOURNAL), OsStr::new(NEW_JOURNAL));
         let journal = sys::open_at(&home.home, old, c::O_RDONLY, 0)?;
         let text = read_all(&journal)?;
@@ -371,8 +412,8 @@ impl Attic {
     }
 
     /// Ends a last line of the journal that was torn when a guard was killed, so that nothing is added to it.
-    fn mend_journal(&self, home: &Home) -> Result<()> {
-        let _one_writer = self.journal.lock();
+    fn mend_journal(home: &Home) -> Result<()> {
+        let _one_writer = home.journal.lock();
         let journal = match sys::open_at(&home.home, OsStr::new(JOURNAL), c::O_RDWR, 0o600) {
             Err(error) if error.errno() == c::ENOENT => return Ok(()),
             other => other?,
@@ -392,7 +433,7 @@ impl Attic {
     pub fn begin(&self, now: Timestamp) -> Result<()> {
         if let Some(home) = self.existing_home() {
             remove_if_there(&home.home, NEW_JOURNAL)?;
-            self.mend_journal(&home)?;
+            Self::mend_journal(&home)?;
         }
         self.prune(now).map(drop)
     }
@@ -412,21 +453,6 @@ impl Attic {
             *self.home.lock() = None;
         }
     }
-}
-
-/// Fills a copy, and gives it what else belongs to the file; whether it is within `limit` or shares its blocks.
-fn fill(source: &OwnedFd, copy: &OwnedFd, stat: &Stat, limit: u64) -> Result<bool> {
-    if sys::clone_content(source, copy).is_err() {
-        if stat.size > limit {
-            return Ok(false);
-        }
-        copy::copy_content(source, copy)?;
-    }
-    copy::copy_owner_and_mode(copy, stat)?;
-    for error in copy::copy_rest(source, copy, stat) {
-        log::debug!("a copy in the attic is without an attribute: {error}");
-    }
-    Ok(true)
 }
 
 /// Drops copies that were never finished: whoever made them has been killed.
