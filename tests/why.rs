@@ -359,6 +359,35 @@ fn what_has_changed_since_it_was_read_is_shown() {
 
 // semantics: W4
 #[test]
+fn the_report_of_a_run_shows_it_to_its_owner_alone() {
+    if !require_fuse("why: reports") {
+        return;
+    }
+    let tree = Tree::new();
+    for (mode, shows) in [(None, true), (Some(0o644), false)] {
+        tree.write("f", "one\ntwo\n");
+        let report = tree.scratch().join(format!("report-{shows}"));
+        if let Some(mode) = mode {
+            fs::write(&report, "").expect("a report");
+            fs::set_permissions(&report, fs::Permissions::from_mode(mode)).expect("its mode");
+        }
+        let mut a = Session::guarded(&tree, "a", &["--report", &report.to_string_lossy()]);
+        let mut b = Session::guarded(&tree, "b", &[]);
+        fine(&a.sh("cat f"));
+        fine(&b.sh("cat f && printf 'one\\n2\\n' >f"));
+        assert!(!a.sh("echo mine >f").ok());
+        drop(a.close());
+        let text = fs::read_to_string(&report).expect("a report");
+        let found = json(&text, &text);
+        let refusal = &found["owners"][0]["refusals"][0];
+        assert_eq!(refusal["code"], "FS_STALE_VERSION", "{found:#}");
+        let shown = refusal["difference"]["text"].as_str().unwrap_or_default();
+        assert_eq!(shown.contains("-two\n+2\n"), shows, "{found:#}");
+    }
+}
+
+// semantics: W4
+#[test]
 fn content_is_shown_to_nobody_who_may_not_read_it() {
     if !require_fuse("why: no content") {
         return;

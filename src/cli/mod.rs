@@ -25,6 +25,7 @@ mod proposal;
 mod recording;
 mod refusals;
 mod report;
+mod report_diff;
 mod run;
 mod run_child;
 mod status;
