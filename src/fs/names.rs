@@ -28,6 +28,7 @@ impl Mount {
         if self.guard().store.is_hidden(&dir, name) {
             return Err(FsError::Errno(c::ENOENT));
         }
+        self.check_dir(&who, &dir)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
         let mut tries = TRIES;
@@ -49,6 +50,7 @@ impl Mount {
         };
         if done.is_ok() {
             self.entry_gone(&dir, name);
+            self.name_changed(&dir, name);
         }
         drop(names);
         done
@@ -167,6 +169,7 @@ impl Mount {
         if self.guard().store.is_hidden(&dir, name) {
             return Err(FsError::Errno(c::ENOENT));
         }
+        self.check_dir(&who, &dir)?;
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
         if node.kind() != Kind::Directory {
@@ -186,6 +189,7 @@ impl Mount {
             node.unpin();
         } else {
             self.entry_gone(&dir, name);
+            self.name_changed(&dir, name);
             if self.guard().level_of(Some(&dir), name) != Level::Off {
                 self.note_bound(&who, &at(&dir, name), None);
                 let change = ("rmdir", Change::Remove);
