@@ -107,8 +107,9 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" => {}
         "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
-        "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "linger"
-        | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "fsname" | "subtype" => {
+        "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
+        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "fsname"
+        | "subtype" => {
             return Err("it needs a value".to_owned());
         }
         other if other.starts_with("x-") || other.starts_with("X-") => {}
@@ -131,6 +132,8 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "view" => policy.view = one_of(value)?,
         "create" => policy.create = one_of(value)?,
         "durability" => policy.durability = one_of(value)?,
+        "cache" => policy.cache = one_of(value)?,
+        "passthrough" => policy.passthrough = one_of(value)?,
         "linger" => policy.linger = Some(parse_duration(value)?),
         "attic-age" => policy.bounds.attic_age = Some(parse_duration(value)?),
         "attic-size" => policy.bounds.attic_size = Some(parse_size(value)?),

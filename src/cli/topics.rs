@@ -188,8 +188,9 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   dev, nodev             whether device nodes can be opened [nodev]
   exec, noexec           whether files can be executed [as on DIR]
   atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
-  owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, linger=,
-  attic=, attic-age=, attic-size=, attic-copy=, events=, events-observations
+  owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
+  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=,
+  events-observations
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
