@@ -10,7 +10,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use super::topics;
-use crate::control::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View, check_owner_name};
+use crate::control::{
+    Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View, check_owner_name,
+};
 use crate::fs::Operation;
 
 /// A guarded view of a directory in which nobody's unseen work is destroyed.
@@ -104,6 +106,12 @@ pub(crate) struct PolicyArgs {
     /// Who sees to it that a new file survives a crash
     #[arg(long, value_enum, default_value_t, value_name = "RULE")]
     pub(crate) durability: Durability,
+    /// What the kernel remembers of names and attributes
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) cache: Cache,
+    /// Who moves the data of files that need no judgement
+    #[arg(long, value_enum, default_value_t, value_name = "RULE")]
+    pub(crate) passthrough: Passthrough,
     /// How long the guard stays after its last mount: 90, 90s, 10m, 2h [default: 10m with named owners, else 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) linger: Option<Duration>,
@@ -131,6 +139,8 @@ impl PolicyArgs {
             view: self.view,
             create: self.create,
             durability: self.durability,
+            cache: self.cache,
+            passthrough: self.passthrough,
         }
     }
 }

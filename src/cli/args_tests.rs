@@ -35,6 +35,7 @@ fn run_takes_the_command_as_it_is() {
 #[test]
 fn run_takes_every_option() {
     let line = "run --mode observe --unseen allow --remove observed --view owner --create direct --durability publish \
+                --cache strict --passthrough off \
                 --linger 2m --attic-age 2d --attic-size 3M -vv --log-file /l -- c";
     let cli = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
     assert_eq!((cli.log.verbose, cli.log.log_file), (2, Some(PathBuf::from("/l"))));
@@ -48,6 +49,8 @@ fn run_takes_every_option() {
         view: View::Owner,
         create: Create::Direct,
         durability: Durability::Publish,
+        cache: Cache::Strict,
+        passthrough: Passthrough::Off,
     };
     assert_eq!(args.policy.policy(), expected);
     assert_eq!(args.policy.linger, Some(Duration::from_secs(120)));

@@ -106,8 +106,10 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "async" => flags.sync = false,
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" => {}
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
-        "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "linger"
-        | "attic-age" | "attic-size" | "fsname" | "subtype" => return Err("it needs a value".to_owned()),
+        "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
+        | "passthrough" | "linger" | "attic-age" | "attic-size" | "fsname" | "subtype" => {
+            return Err("it needs a value".to_owned());
+        }
         other if other.starts_with("x-") || other.starts_with("X-") => {}
         _ => return Err("unknown".to_owned()),
     }
@@ -128,6 +130,8 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "view" => policy.view = one_of(value)?,
         "create" => policy.create = one_of(value)?,
         "durability" => policy.durability = one_of(value)?,
+        "cache" => policy.cache = one_of(value)?,
+        "passthrough" => policy.passthrough = one_of(value)?,
         "linger" => policy.linger = Some(parse_duration(value)?),
         "attic-age" => policy.bounds.attic_age = Some(parse_duration(value)?),
         "attic-size" => policy.bounds.attic_size = Some(parse_size(value)?),

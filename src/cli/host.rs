@@ -238,5 +238,13 @@ fn policy(asked: &Policy) -> guard::Policy {
             options::Durability::Caller => guard::DurabilityRule::Caller,
             options::Durability::Publish => guard::DurabilityRule::Publish,
         },
+        cache: match asked.cache {
+            options::Cache::Coherent => guard::CacheRule::Coherent,
+            options::Cache::Strict => guard::CacheRule::Strict,
+        },
+        passthrough: match asked.passthrough {
+            options::Passthrough::On => guard::PassthroughRule::On,
+            options::Passthrough::Off => guard::PassthroughRule::Off,
+        },
     }
 }

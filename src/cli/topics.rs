@@ -163,7 +163,8 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   dev, nodev             whether device nodes can be opened [nodev]
   exec, noexec           whether files can be executed [as on DIR]
   atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
-  owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, linger=,
+  owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
+  passthrough=, linger=,
   attic-age=, attic-size=
                          the same as the flags, for fstab
 

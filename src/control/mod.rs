@@ -23,7 +23,7 @@ pub use client::{Attached, Client, ClientError, Launch};
 pub use daemon::{Outcome, Settings, leave_caller, open_log, serve};
 pub use host::{Host, Serve, ServeFor, Serving, Sink, Whose};
 pub use lifecycle::{Lifecycle, MountRecord};
-pub use options::{Create, Durability, Mode, OwnerBy, Policy, Remove, Unseen, View};
+pub use options::{Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View};
 pub use protocol::{
     Attach, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Reply, Request, Status, check_owner_name,
 };

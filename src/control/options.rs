@@ -71,6 +71,28 @@ pub enum Durability {
     Publish,
 }
 
+/// `--cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// The kernel remembers names and attributes until somebody changes them
+    #[default]
+    Coherent,
+    /// The kernel asks each time
+    Strict,
+}
+
+/// `--passthrough`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Passthrough {
+    /// The kernel, where it can
+    #[default]
+    On,
+    /// The guard
+    Off,
+}
+
 /// `--owner-by`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -102,4 +124,8 @@ pub struct Policy {
     pub create: Create,
     /// `--durability`.
     pub durability: Durability,
+    /// `--cache`.
+    pub cache: Cache,
+    /// `--passthrough`.
+    pub passthrough: Passthrough,
 }

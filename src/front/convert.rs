@@ -8,9 +8,6 @@ use crate::fs::{Attr, Caller, FsError, IoMode};
 use crate::guard::Timestamp;
 use crate::sys::TimeSet;
 
-/// How long the kernel may use a name or attributes without asking: not at all.
-pub(super) const TTL: Duration = Duration::ZERO;
-
 pub(super) fn caller(request: &Request) -> Caller {
     Caller {
         tid: request.pid(),

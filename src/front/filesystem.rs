@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -16,8 +16,9 @@ use fuser::{
 };
 
 use super::backing::Backings;
-use super::convert::{TTL, attr, caller, decode_device, directory_type, errno, open_flags, time_set};
+use super::convert::{attr, caller, decode_device, directory_type, errno, open_flags, time_set};
 use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, is_virtual};
+use crate::guard::PassthroughRule;
 use crate::sys;
 
 /// Generations tell apart nodes of one id; node ids are not reused while the kernel knows them.
@@ -70,9 +71,17 @@ impl Front {
     }
 }
 
-fn reply_entry(reply: ReplyEntry, result: Result<Entry, FsError>) {
+fn reply_entry(mount: &Mount, reply: ReplyEntry, result: Result<Entry, FsError>) {
     match result {
-        Ok(entry) => reply.entry(&TTL, &attr(&entry.attr), GENERATION),
+        Ok(entry) => {
+            // A name of the tree may come to stand where the virtual directory is.
+            let name = if is_virtual(entry.attr.ino) {
+                Duration::ZERO
+            } else {
+                mount.name_ttl()
+            };
+            reply.entry_with_ttls(&entry.attr.ttl, &name, &attr(&entry.attr), GENERATION);
+        }
         Err(error) => reply.error(errno(&error)),
     }
 }
@@ -106,7 +115,11 @@ impl Filesystem for Front {
         config
             .add_capabilities(needed)
             .map_err(|lacking| io::Error::other(format!("this kernel's FUSE lacks {lacking:?}")))?;
-        for wanted in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO] {
+        for wanted in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
             if config.add_capabilities(wanted).is_err() {
                 log::info!("this kernel's FUSE lacks {wanted:?}");
             }
@@ -116,6 +129,7 @@ impl Filesystem for Front {
         }
         let may = sys::has_cap(sys::CAP_SYS_ADMIN) && sys::in_initial_user_namespace();
         let passthrough = may
+            && self.mount.options().policy.passthrough == PassthroughRule::On
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(self.mount.stack_depth()).is_ok();
         self.mount.set_passthrough(passthrough);
@@ -126,7 +140,7 @@ impl Filesystem for Front {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(reply, self.mount.lookup(&caller(request), parent.0, name));
+        reply_entry(&self.mount, reply, self.mount.lookup(&caller(request), parent.0, name));
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
@@ -135,7 +149,7 @@ impl Filesystem for Front {
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         match self.mount.getattr(&caller(request), ino.0, fh.map(|fh| fh.0)) {
-            Ok(found) => reply.attr(&TTL, &attr(&found)),
+            Ok(found) => reply.attr(&found.ttl, &attr(&found)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -168,7 +182,7 @@ impl Filesystem for Front {
             mtime,
         };
         match self.mount.setattr(&caller(request), ino.0, fh.map(|fh| fh.0), &change) {
-            Ok(now) => reply.attr(&TTL, &attr(&now)),
+            Ok(now) => reply.attr(&now.ttl, &attr(&now)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -192,13 +206,18 @@ impl Filesystem for Front {
     ) {
         let rdev = decode_device(rdev);
         reply_entry(
+            &self.mount,
             reply,
             self.mount.mknod(&caller(request), parent.0, name, (mode, umask), rdev),
         );
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        reply_entry(reply, self.mount.mkdir(&caller(request), parent.0, name, (mode, umask)));
+        reply_entry(
+            &self.mount,
+            reply,
+            self.mount.mkdir(&caller(request), parent.0, name, (mode, umask)),
+        );
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -211,6 +230,7 @@ impl Filesystem for Front {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         reply_entry(
+            &self.mount,
             reply,
             self.mount.symlink(&caller(request), parent.0, name, target.as_os_str()),
         );
@@ -231,7 +251,11 @@ impl Filesystem for Front {
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        reply_entry(reply, self.mount.link(&caller(request), ino.0, newparent.0, newname));
+        reply_entry(
+            &self.mount,
+            reply,
+            self.mount.link(&caller(request), ino.0, newparent.0, newname),
+        );
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -275,10 +299,12 @@ impl Filesystem for Front {
             Err(error) => return reply.error(errno(&error)),
         };
         let bits = open_flags(opened.io, opened.no_flush);
+        // One time for both: the shorter.
+        let ttl = entry.attr.ttl.min(self.mount.name_ttl());
         let (attr, handle) = (attr(&entry.attr), FileHandle(opened.handle));
         match self.registration(&opened, |fd| reply.open_backing(fd)) {
-            Ok(Some(backing)) => reply.created_passthrough(&TTL, &attr, GENERATION, handle, bits, &backing),
-            Ok(None) => reply.created(&TTL, &attr, GENERATION, handle, bits),
+            Ok(Some(backing)) => reply.created_passthrough(&ttl, &attr, GENERATION, handle, bits, &backing),
+            Ok(None) => reply.created(&ttl, &attr, GENERATION, handle, bits),
             Err(error) => {
                 self.mount.release(opened.handle);
                 reply.error(error);

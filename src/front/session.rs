@@ -1,15 +1,16 @@
 //! The session with the kernel: the handshake on a descriptor that somebody else mounted, and the threads that
 //! answer.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
 
 use super::filesystem::Front;
-use crate::fs::{Guard, Mount, MountOptions};
+use crate::fs::{Guard, KernelCache, Mount, MountOptions};
 
 /// Threads that answer requests: more than one, so that a request which has to wait holds up nobody else.
 const THREADS: usize = 4;
@@ -32,6 +33,7 @@ pub fn serve(guard: &Arc<Guard>, options: MountOptions, fuse: OwnedFd) -> io::Re
     config.n_threads = Some(THREADS);
     config.acl = SessionACL::All;
     let session = Session::from_fd(Front::new(Arc::clone(&mount)), fuse, SessionACL::All, config)?;
+    mount.set_kernel_cache(Box::new(Kernel(session.notifier())));
     let served = Arc::clone(&mount);
     let thread = Builder::new().name(format!("mount-{}", mount.id())).spawn(move || {
         let ended = session.run();
@@ -62,5 +64,29 @@ impl Serving {
         self.thread
             .join()
             .map_err(|_| io::Error::other("a thread that served a mount panicked"))?
+    }
+}
+
+/// The kernel's side of a mount.
+#[derive(Debug)]
+struct Kernel(Notifier);
+
+impl KernelCache for Kernel {
+    fn forget_name(&self, dir: u64, name: &OsStr) {
+        note(self.0.inval_entry(INodeNo(dir), name));
+    }
+
+    fn forget_attributes(&self, node: u64) {
+        // A negative offset leaves the pages alone: what is cached of content is not the daemon's.
+        note(self.0.inval_inode(INodeNo(node), -1, 0));
+    }
+}
+
+/// The kernel need not know a name or file any more.
+fn note(told: io::Result<()>) {
+    if let Err(error) = told
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        log::debug!("the kernel was not told to forget: {error}");
     }
 }

@@ -62,6 +62,7 @@ impl Mount {
         {
             self.set_metadata(&node, &more)?;
         }
+        self.attributes_changed(&node);
         let stat = self.attributes_of(&node)?;
         Ok(self.attr(&node, &stat))
     }
@@ -69,7 +70,7 @@ impl Mount {
     fn set_size(&self, who: &Who, caller: &Caller, node: &Arc<Node>, handle: Option<u64>, size: u64) -> Result<()> {
         let open = handle.and_then(|handle| self.file(handle).ok());
         let Some(open) = open.filter(|open| open.writes()) else {
-            let at = who.name_of(node);
+            let at = self.locate(who, node, false)?;
             let level = self.guard().level_of_file(at.dir.as_ref(), &at.name, node);
             let file = self.writable(node)?;
             if self.touch_size(node, &file, size)? {
@@ -276,6 +277,7 @@ impl Mount {
     fn change_xattr(&self, id: u64, change: impl FnOnce(&OwnedFd) -> sys::Result<()>) -> Result<()> {
         let node = self.node(id)?;
         let fd = self.guard().store.fd(&node)?;
+        self.attributes_changed(&node);
         if node.kind() != Kind::Regular {
             return Ok(change(&fd)?);
         }

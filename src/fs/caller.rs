@@ -15,11 +15,15 @@ use std::sync::{Arc, Weak};
 
 use super::ledger::entry_key;
 use super::mount::Mount;
-use super::{Guard, Result};
-use crate::guard::{EntryKey, FileKey, Generation, Intent, OwnerId, Process};
+use super::{FsError, Guard, Result};
+use crate::clock;
+use crate::guard::{EntryKey, FileKey, Generation, Intent, OwnerId, Process, Timestamp};
 use crate::owner::{Attribution, Owners, Thread};
-use crate::store::Node;
+use crate::store::{Node, StoreError};
 use crate::sys;
+
+/// Seconds in which the kernel has certainly looked again.
+const SENT_BACK_SECONDS: i64 = 2;
 
 /// What a request says of its caller.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +42,10 @@ pub struct Notes {
     miss: Option<Miss>,
     found: Option<Found>,
     reported: Option<Reported>,
+    /// The file or directory for which the kernel was told to look again, then what it found when it did; and since when.
+    sent_back: Option<(u64, Timestamp)>,
+    /// When the kernel was told to look again for a directory.
+    sent_back_for_dir: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -57,6 +65,8 @@ struct Found {
     dir: Weak<Node>,
     name: Box<OsStr>,
     node: u64,
+    /// By the thread's latest look-up.
+    fresh: bool,
 }
 
 /// A refusal with `ESTALE`: the kernel repeats the call once by itself, and that is no second refusal.
@@ -181,7 +191,9 @@ impl Who {
             return;
         }
         if let Some(thread) = &self.thread {
-            thread.notes.lock().miss = Some(Miss {
+            let mut notes = thread.notes.lock();
+            notes.sent_back = None;
+            notes.miss = Some(Miss {
                 entry: entry_key(dir, name),
                 owner: self.owner,
                 at,
@@ -193,12 +205,57 @@ impl Who {
     /// Notes which name led the thread to a file.
     pub(super) fn found(&self, dir: &Arc<Node>, name: &OsStr, node: &Node) {
         if let Some(thread) = &self.thread {
-            thread.notes.lock().found = Some(Found {
+            let mut notes = thread.notes.lock();
+            if let Some((again, _)) = &mut notes.sent_back {
+                *again = node.id();
+            }
+            notes.found = Some(Found {
                 dir: Arc::downgrade(dir),
                 name: name.into(),
                 node: node.id(),
+                fresh: true,
             });
         }
+    }
+
+    /// Whether the latest name by which the thread was led anywhere led it to this node; asked once.
+    pub(super) fn takes_fresh_name(&self, node: u64) -> bool {
+        let Some(thread) = &self.thread else { return false };
+        let mut notes = thread.notes.lock();
+        let found = notes.found.as_mut().filter(|found| found.node == node);
+        found.is_some_and(|found| std::mem::replace(&mut found.fresh, false))
+    }
+
+    /// Whether the thread's last request for this node was answered by "look again", or cannot be.
+    pub(super) fn was_sent_back(&self, node: u64) -> bool {
+        let Some(thread) = &self.thread else { return true };
+        let Some((again, since)) = thread.notes.lock().sent_back.take() else {
+            return false;
+        };
+        again == node && clock::now().sec.saturating_sub(since.sec) < SENT_BACK_SECONDS
+    }
+
+    /// Lets the kernel look again for the directory of a name, once in each call.
+    pub(super) fn may_be_sent_back_for_dir(&self) -> bool {
+        let Some(thread) = &self.thread else { return false };
+        let mut notes = thread.notes.lock();
+        let now = clock::now();
+        let again = notes
+            .sent_back_for_dir
+            .take()
+            .is_some_and(|since| now.sec.saturating_sub(since.sec) < SENT_BACK_SECONDS);
+        if !again {
+            notes.sent_back_for_dir = Some(now);
+        }
+        !again
+    }
+
+    /// Lets the kernel look again, once.
+    pub(super) fn send_back(&self, node: u64) -> FsError {
+        if let Some(thread) = &self.thread {
+            thread.notes.lock().sent_back = Some((node, clock::now()));
+        }
+        FsError::Store(StoreError::Moved)
     }
 
     /// The name by which the thread was last led to `node`; whether that is known, or the place it was last found at

@@ -47,6 +47,7 @@ impl Mount {
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
         self.refuse_hidden(&dir, name)?;
         let wanted = Wanted { mode, umask, flags };
+        self.check_dir(&who, &dir)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
         let level = self.guard().level_of(Some(&dir), name);
@@ -164,6 +165,7 @@ impl Mount {
         let Some(dir) = at.dir.clone() else {
             return Err(FsError::Errno(c::ENOENT));
         };
+        let since = guard.changes_seen();
         let mut stat = sys::stat(&file)?;
         let node = guard.store.adopt(&dir, &at.name, sys::dup(&file)?, &stat);
         let now = clock::now();
@@ -203,7 +205,8 @@ impl Mount {
         let opened = self.hold(opening, &mut state)?;
         drop(state);
         who.found(&dir, &opened.file.at().name, &node);
-        self.entry_known(&dir, &opened.file.at().name, &node);
+        self.entry_known(&dir, &opened.file.at().name, &node, since);
+        self.attributes_changed(&dir);
         let entry = Entry {
             attr: self.attr(&node, &stat),
         };
@@ -254,6 +257,7 @@ impl Mount {
     ) -> Result<Entry> {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        self.check_dir(&who, &dir)?;
         let names = self.free_name(&dir, name)?;
         let is_file = mode & c::S_IFMT == c::S_IFREG || mode & c::S_IFMT == 0;
         let at = at(&dir, name);
@@ -287,6 +291,7 @@ impl Mount {
     pub fn mkdir(&self, caller: &Caller, parent: u64, name: &OsStr, (mode, umask): (u32, u32)) -> Result<Entry> {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        self.check_dir(&who, &dir)?;
         let names = self.free_name(&dir, name)?;
         let groups = self.setgid_groups(&who, &dir, mode);
         let creds = self.creds(&who, umask, groups.as_deref());
@@ -303,6 +308,7 @@ impl Mount {
     pub fn symlink(&self, caller: &Caller, parent: u64, name: &OsStr, target: &OsStr) -> Result<Entry> {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
+        self.check_dir(&who, &dir)?;
         let names = self.free_name(&dir, name)?;
         let creds = self.creds(&who, 0, None);
         self.guard().store.make_symlink(&dir, name, target, &creds)?;
@@ -319,8 +325,10 @@ impl Mount {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
         let node = self.node(id)?;
+        self.check_dir(&who, &dir)?;
         self.guard().publish(&node)?;
         let names = self.free_name(&dir, name)?;
+        let since = self.guard().changes_seen();
         let at = at(&dir, name);
         let old = who.name_of(&node);
         let from = self.guard().level_of_file(old.dir.as_ref(), &old.name, &node);
@@ -346,14 +354,18 @@ impl Mount {
             self.note_bound(&who, &at, Some(&node));
         }
         drop(names);
-        self.entry_known(&dir, name, &node);
-        Ok(self.entry(&node, &stat))
+        let entry = self.entry(&node, &stat);
+        self.entry_known(&dir, name, &node, since);
+        self.attributes_changed(&node);
+        self.attributes_changed(&dir);
+        Ok(entry)
     }
 
     /// The attributes of what was just made at a name. If something else is there already, an outsider was faster than
     /// the look at it: the kernel takes no other kind of file for an answer, and looks again.
     fn made(&self, who: &Who, at: &At, dir: &Arc<Node>, kind: Kind) -> Result<Entry> {
         let name = &*at.name;
+        let since = self.guard().changes_seen();
         let (node, stat) = self.guard().store.lookup(dir, name)?;
         if node.kind() != kind {
             return Err(FsError::Errno(c::ESTALE));
@@ -372,8 +384,10 @@ impl Mount {
             self.guard().ledger.bound_by(&key, Some(node.key()), author, |_| ());
         }
         who.found(dir, name, &node);
-        self.entry_known(dir, name, &node);
-        Ok(self.entry(&node, &stat))
+        let entry = self.entry(&node, &stat);
+        self.entry_known(dir, name, &node, since);
+        self.attributes_changed(dir);
+        Ok(entry)
     }
 
     /// The directory's lock, if the name is not the guard's own and not staged.

@@ -231,6 +231,10 @@ impl Mount {
             {
                 log::debug!("a closed file could not be looked at: {error}");
             }
+            if open.writes() {
+                state.end_writing(self.id());
+                self.attributes_changed(node);
+            }
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);

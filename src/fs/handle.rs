@@ -253,6 +253,10 @@ impl Mount {
         });
         state.handles += 1;
         self.guard().touched.note(handle.owner, &handle.at);
+        if writes {
+            state.begin_writing(self.id());
+            self.attributes_changed(opening.node);
+        }
         if let (true, Some(process)) = (handle.maps, handle.process) {
             state.mappers.push((handle.owner, process.tgid));
         }
@@ -314,7 +318,7 @@ impl Mount {
         }
         // The kernel's own appending on a backing file would outlive the flag being cleared by fcntl.
         let appends = writes && opening.flags & c::O_APPEND != 0;
-        if edits || appends {
+        if edits || appends || writes && may_clear_set_id(opening) {
             IoMode::PassthroughDirect
         } else {
             IoMode::Passthrough
@@ -330,4 +334,9 @@ impl Mount {
         }
         alone
     }
+}
+
+/// Whether a write clears the set-id bits: the kernel moves data with the daemon's rights, which leave them.
+fn may_clear_set_id(opening: &Opening<'_>) -> bool {
+    opening.who.uid != 0 && sys::stat(&opening.file).is_ok_and(|stat| stat.mode & (c::S_ISUID | c::S_ISGID) != 0)
 }

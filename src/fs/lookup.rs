@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::caller::{Arrival, Caller};
 use super::errno::{FsError, Result};
@@ -31,6 +32,8 @@ pub struct Attr {
     pub ino: u64,
     /// What the backing filesystem says, adjusted for what only the mount knows.
     pub stat: Stat,
+    /// How long the kernel may remember them.
+    pub ttl: Duration,
 }
 
 impl Mount {
@@ -49,6 +52,7 @@ impl Mount {
             return Err(FsError::Errno(c::ENOENT));
         }
         let at = guard.ledger.latest();
+        let since = guard.changes_seen();
         let found = match self.staged_child(&dir, name) {
             Some(node) => self.attributes_of(&node).map(|stat| (node, stat)),
             None => guard.store.lookup(&dir, name).map_err(FsError::from),
@@ -62,8 +66,9 @@ impl Mount {
                         .ledger
                         .with_known_entry_since(&key, node.key(), at, |entry| entry.saw_something(who.owner));
                 }
-                self.entry_known(&dir, name, &node);
-                Ok(self.entry(&node, &stat))
+                let entry = self.entry(&node, &stat);
+                self.entry_known(&dir, name, &node, since);
+                Ok(entry)
             }
             Err(error) if error.errno() == c::ENOENT => {
                 let revalidates = self.entry_gone(&dir, name);
@@ -122,9 +127,11 @@ impl Mount {
     /// lie in the attic.
     pub(super) fn attr(&self, node: &Arc<Node>, stat: &Stat) -> Attr {
         let mut stat = *stat;
+        let mut ttl = self.attributes_ttl(&stat, None);
         match node.kind() {
             Kind::Regular => {
                 let state = node.content().lock();
+                ttl = self.attributes_ttl(&stat, Some(&state));
                 if state.staged.is_some() {
                     // Programs may link it; the kernel would not let them with no link at all.
                     stat.nlink = stat.nlink.max(1);
@@ -148,6 +155,7 @@ impl Mount {
         Attr {
             ino: if is_root { stat.ino } else { node.id() },
             stat,
+            ttl,
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod activity;
 mod attr;
+mod cache;
 mod caller;
 mod changing;
 mod create;
@@ -29,9 +30,11 @@ mod rename;
 mod spot;
 mod upkeep;
 mod virtual_dir;
+mod watch;
 
 pub use activity::{Activity, OwnerActivity};
 pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR, VIRTUAL_MOUNT_XATTR, VIRTUAL_STATE_XATTR};
+pub use cache::KernelCache;
 pub use caller::Caller;
 pub use difference::Difference;
 pub use errno::{FsError, Result, errno_text, refusal_errno};
@@ -45,11 +48,12 @@ pub use spot::names_of;
 pub use virtual_dir::is_virtual;
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::audit::Events;
 use crate::clock;
+use crate::guard::CacheRule;
 use crate::owner::Owners;
 use crate::store::{AtticLimits, Node, Store, StoreError};
 use crate::sync::Mutex;
@@ -67,6 +71,8 @@ pub struct GuardOptions {
     pub max_records: usize,
     /// Bounds of the attic.
     pub attic: AtticLimits,
+    /// This process makes changes past its mounts, too, as tests do: what it does itself is watched like the rest.
+    pub watch_own: bool,
 }
 
 impl Default for GuardOptions {
@@ -76,6 +82,7 @@ impl Default for GuardOptions {
             max_fds: 1024,
             max_records: 1 << 20,
             attic: AtticLimits::default(),
+            watch_own: false,
         }
     }
 }
@@ -108,6 +115,14 @@ pub struct Guard {
     /// Guarded under whatever name they have: kept known, so that this is not forgotten.
     held: Mutex<Vec<Arc<Node>>>,
     stopping: AtomicBool,
+    /// The watch of the backing filesystem: none yet, none possible, or one.
+    watcher: OnceLock<Option<watch::Watcher>>,
+    /// Mounts whose kernel remembers names and attributes.
+    caching: AtomicUsize,
+    /// Changes seen that somebody may not have told his kernel of.
+    changes: AtomicU64,
+    /// A kernel has something to forget.
+    doubts_wait: AtomicBool,
 }
 
 /// What a guard can say of itself.
@@ -175,6 +190,10 @@ impl Guard {
             derived: level::Derived::default(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
+            watcher: OnceLock::new(),
+            caching: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+            doubts_wait: AtomicBool::new(false),
         });
         upkeep::start(&guard);
         Ok(guard)
@@ -197,6 +216,9 @@ impl Guard {
 
     /// Begins a mount.
     pub fn add_mount(self: &Arc<Self>, options: MountOptions) -> Arc<Mount> {
+        if options.policy.cache == CacheRule::Coherent && options.pids_visible {
+            self.begin_watch();
+        }
         let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
         let mount = Arc::new(Mount::new(Arc::clone(self), id, options));
         mount.tell_virtual_name();

@@ -5,14 +5,16 @@
     reason = "a lock is held from the check to the change on purpose"
 )]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use std::ffi::OsStr;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 
+use super::cache::{Doubt, KernelCache, Told};
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
@@ -22,7 +24,7 @@ use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
 use crate::owner::Attribution;
 use crate::store::{Node, ROOT_ID, libc_flags as c};
-use crate::sync::Sharded;
+use crate::sync::{Mutex, Sharded};
 use crate::sys;
 
 /// Seconds after which an answered open is certainly on the kernel's books.
@@ -52,10 +54,12 @@ pub struct MountOptions {
 /// An inode the kernel of this mount knows.
 #[derive(Debug)]
 pub(super) struct Inode {
-    node: Arc<Node>,
+    pub(super) node: Arc<Node>,
     lookups: u64,
     /// Files open in passthrough; may lag behind the kernel's own count, never below it.
     passthrough: u32,
+    /// Names by which the kernel was told of it, and may still come.
+    pub(super) told: SmallVec<[Told; 1]>,
     /// An open that was answered with plain direct I/O and may not have reached the kernel's books yet.
     unsettled: Option<(u64, Timestamp)>,
 }
@@ -66,17 +70,24 @@ pub struct Mount {
     guard: Arc<Guard>,
     id: u64,
     options: MountOptions,
-    inodes: Sharded<HashMap<u64, Inode>>,
+    pub(super) inodes: Sharded<HashMap<u64, Inode>>,
     /// Names the kernel was told of, as hashes of directory and name, with the node told: it may hold
     /// entries for them, and for no others.
-    entries: Sharded<HashMap<u64, u64>>,
-    names: RandomState,
+    pub(super) entries: Sharded<HashMap<u64, u64>>,
+    pub(super) names: RandomState,
+    /// The kernel's side, where it may remember anything.
+    pub(super) kernel: OnceLock<Box<dyn KernelCache>>,
+    /// What it is to be told to forget.
+    pub(super) doubts: Mutex<HashSet<Doubt>>,
+    /// Directories that may not be where it believes them.
+    pub(super) moved_dirs: Mutex<Vec<(u64, Timestamp)>>,
     pub(super) files: Sharded<HashMap<u64, Arc<FileHandle>>>,
     pub(super) dirs: Sharded<HashMap<u64, Arc<DirHandle>>>,
     /// What open virtual files hold.
     pub(super) virtuals: Sharded<HashMap<u64, Arc<[u8]>>>,
     next_handle: AtomicU64,
     passthrough: AtomicBool,
+    ended: AtomicBool,
     /// New files must be given to the caller by hand: the daemon is root, the callers may not be.
     as_root: bool,
 }
@@ -90,11 +101,15 @@ impl Mount {
             inodes: Sharded::default(),
             entries: Sharded::default(),
             names: RandomState::new(),
+            kernel: OnceLock::new(),
+            doubts: Mutex::default(),
+            moved_dirs: Mutex::default(),
             files: Sharded::default(),
             dirs: Sharded::default(),
             virtuals: Sharded::default(),
             next_handle: AtomicU64::new(1),
             passthrough: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             as_root: sys::geteuid() == 0,
         };
         let root = Arc::clone(mount.guard.store.root());
@@ -104,6 +119,7 @@ impl Mount {
                 node: root,
                 lookups: 1,
                 passthrough: 0,
+                told: SmallVec::new(),
                 unsettled: None,
             },
         );
@@ -193,6 +209,7 @@ impl Mount {
                 node: Arc::clone(node),
                 lookups: 0,
                 passthrough: 0,
+                told: SmallVec::new(),
                 unsettled: None,
             })
             .lookups += 1;
@@ -206,13 +223,10 @@ impl Mount {
         if inode.lookups == 0 && id != ROOT_ID {
             let gone = shard.remove(&id);
             drop(shard);
-            if let Some(place) = gone.as_ref().map(|inode| inode.node.place())
-                && let Some(dir) = place.parent
-            {
-                let hash = self.entry_hash(&dir, &place.name);
-                let mut entries = self.entries.lock(&hash);
-                if entries.get(&hash) == Some(&id) {
-                    entries.remove(&hash);
+            for told in gone.iter().flat_map(|inode| &inode.told) {
+                let mut entries = self.entries.lock(&told.hash);
+                if entries.get(&told.hash) == Some(&id) {
+                    entries.remove(&told.hash);
                 }
             }
             // Outside the lock: the last reference takes table locks.
@@ -220,19 +234,7 @@ impl Mount {
         }
     }
 
-    /// Notes that the kernel may hold an entry for a name.
-    pub(super) fn entry_known(&self, dir: &Node, name: &OsStr, node: &Node) {
-        let hash = self.entry_hash(dir, name);
-        self.entries.lock(&hash).insert(hash, node.id());
-    }
-
-    /// Notes that the kernel will hold no entry for a name; says whether it may have held one.
-    pub(super) fn entry_gone(&self, dir: &Node, name: &OsStr) -> bool {
-        let hash = self.entry_hash(dir, name);
-        self.entries.lock(&hash).remove(&hash).is_some()
-    }
-
-    fn entry_hash(&self, dir: &Node, name: &OsStr) -> u64 {
+    pub(super) fn entry_hash(&self, dir: &Node, name: &OsStr) -> u64 {
         self.names.hash_one((dir.id(), name))
     }
 
@@ -301,6 +303,9 @@ impl Mount {
 
     /// The connection has ended: publishes what is staged and lets go of everything.
     pub fn end(&self) {
+        if self.kernel.get().is_some() && !self.ended.swap(true, Ordering::AcqRel) {
+            self.guard.caching.fetch_sub(1, Ordering::AcqRel);
+        }
         let mut open = Vec::new();
         self.files
             .each(|shard| open.extend(shard.drain().map(|(_, handle)| handle)));

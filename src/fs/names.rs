@@ -25,6 +25,7 @@ impl Mount {
         let who = self.arrive(caller, Arrival::Other);
         let dir = self.node(parent)?;
         self.refuse_hidden(&dir, name)?;
+        self.check_dir(&who, &dir)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
         let mut tries = TRIES;
@@ -41,6 +42,7 @@ impl Mount {
         };
         if done.is_ok() {
             self.entry_gone(&dir, name);
+            self.name_changed(&dir, name);
         }
         drop(names);
         done
@@ -157,6 +159,7 @@ impl Mount {
         let who = self.arrive(caller, Arrival::Other);
         let dir = self.node(parent)?;
         self.refuse_hidden(&dir, name)?;
+        self.check_dir(&who, &dir)?;
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
         if node.kind() != Kind::Directory {
@@ -176,6 +179,7 @@ impl Mount {
             node.unpin();
         } else {
             self.entry_gone(&dir, name);
+            self.name_changed(&dir, name);
             if self.guard().level_of(Some(&dir), name) != Level::Off {
                 self.note_bound(&who, &at(&dir, name), None);
             }

@@ -29,16 +29,10 @@ impl Mount {
         let who = self.arrive(caller, Arrival::Other);
         let node = self.node(id)?;
         let guard = self.guard();
-        let mut at = who.name_of(&node);
-        let level = guard.level_of_file(at.dir.as_ref(), &at.name, &node);
         let truncates = flags & c::O_TRUNC != 0;
         let writes = flags & c::O_ACCMODE != c::O_RDONLY;
-        match self.recheck(&at, &node) {
-            // Renamed over since the look-up. A reader has the old file then, as anywhere: the kernel looks again only
-            // once, and a name that is renamed over all the time must not be unreadable. At the name it has seen nothing.
-            Err(FsError::Store(StoreError::Moved)) if !writes && !truncates => at.dir = None,
-            checked => checked?,
-        }
+        let at = self.locate(&who, &node, !writes && !truncates)?;
+        let level = guard.level_of_file(at.dir.as_ref(), &at.name, &node);
         let file = self.open_backing(&node, flags)?;
         let mut state = if truncates {
             lock_to_change(&node, who.owner)
@@ -80,7 +74,7 @@ impl Mount {
     }
 
     /// Whether the name the thread came by still leads to the node.
-    fn recheck(&self, at: &At, node: &Arc<Node>) -> Result<()> {
+    pub(super) fn recheck(&self, at: &At, node: &Arc<Node>) -> Result<()> {
         let (Some(dir), true) = (&at.dir, at.certain) else {
             return Ok(());
         };

@@ -68,6 +68,10 @@ impl Guard {
                     name: staged.name.clone(),
                 });
                 node.unpin();
+                self.for_caching(|mount| {
+                    mount.doubt_attributes(node.id());
+                    mount.doubt_attributes(dir.id());
+                });
                 state.name_unsynced = !staged.durable;
                 if let Ok(stat) = sys::stat(&*staged.file) {
                     self.ledger

@@ -67,6 +67,8 @@ impl Mount {
         if flags & !(c::RENAME_NOREPLACE | c::RENAME_EXCHANGE) != 0 {
             return Err(FsError::Errno(c::EINVAL));
         }
+        self.check_dir(&who, &from)?;
+        self.check_dir(&who, &to)?;
         let mut locks = lock_both(&from, &to);
         let mut tries = TRIES;
         let done = loop {
@@ -80,7 +82,10 @@ impl Mount {
             }
         };
         drop(locks);
-        for moved in done?.into_iter().flatten() {
+        let moved = done?;
+        self.name_changed(&from, old_name);
+        self.name_changed(&to, new_name);
+        for moved in moved.into_iter().flatten() {
             self.after_move(&who, moved);
         }
         Ok(())
@@ -361,7 +366,7 @@ impl Mount {
     /// The file's lock, if it is a file, is held.
     fn moved(&self, node: &Arc<Node>, to: &End) {
         // The kernel moves its entry along without looking the name up.
-        self.entry_known(&to.dir, &to.at.name, node);
+        self.entry_known(&to.dir, &to.at.name, node, self.guard().changes_seen());
         node.set_place(Place {
             parent: Some(Arc::clone(&to.dir)),
             name: to.at.name.clone(),

@@ -24,7 +24,9 @@ pub use file::{FileRecord, Produced, Version};
 pub use history::History;
 pub use ids::{EntryKey, FileKey, OwnerId, Process, Timestamp, Token};
 pub use levels::Level;
-pub use policy::{CreateRule, DurabilityRule, Mode, Policy, RemoveRule, UnseenRule, ViewRule};
+pub use policy::{
+    CacheRule, CreateRule, DurabilityRule, Mode, PassthroughRule, Policy, RemoveRule, UnseenRule, ViewRule,
+};
 pub use refusal::{Code, OUTSIDE, Refusal, SEVERAL, Step, Why, age, printable};
 pub use standing::{Sight, Standing, foreign, process_holds_old, standing};
 pub use version::{Author, Change, Generation};

@@ -62,6 +62,26 @@ pub enum DurabilityRule {
     Publish,
 }
 
+/// What the kernel may remember of names and attributes (`--cache`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CacheRule {
+    /// As long as nobody changes them: what others change is seen a moment later, and at once by every open and change.
+    #[default]
+    Coherent,
+    /// Nothing.
+    Strict,
+}
+
+/// Who moves the data of files that need no judgement (`--passthrough`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PassthroughRule {
+    /// The kernel, where it can.
+    #[default]
+    On,
+    /// The daemon.
+    Off,
+}
+
 /// The options of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Policy {
@@ -77,4 +97,8 @@ pub struct Policy {
     pub create: CreateRule,
     /// `--durability`.
     pub durability: DurabilityRule,
+    /// `--cache`.
+    pub cache: CacheRule,
+    /// `--passthrough`.
+    pub passthrough: PassthroughRule,
 }

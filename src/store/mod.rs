@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
-use crate::sys::{self, Stat};
+use crate::sys::{self, Stat, Watch};
 use table::{FdCache, Table};
 
 /// The FUSE node id of the root of every mount.
@@ -59,6 +59,8 @@ pub struct Store {
     attic: Attic,
     /// Set once `RENAME_EXCHANGE` has been refused by the backing filesystem.
     no_exchange: AtomicBool,
+    /// The root is on a mount that nobody else can reach.
+    is_private: bool,
 }
 
 impl Store {
@@ -69,6 +71,14 @@ impl Store {
     /// # Errors
     /// When the root cannot be looked at.
     pub fn open(root: OwnedFd, max_fds: usize, limits: AtticLimits) -> Result<Self> {
+        // By a mount of its own, what the guard itself and the kernel on its behalf write is told from what others do.
+        let (root, is_private) = match sys::private_mount(&root) {
+            Ok(private) => (private, true),
+            Err(error) => {
+                log::info!("the directory is used by the mount it was given on: {error}");
+                (root, false)
+            }
+        };
         let stat = sys::stat(&root)?;
         let mount = sys::reopen(&root, libc_flags::O_RDONLY | libc_flags::O_DIRECTORY).ok();
         let unnamed = sys::open_tmpfile(&root, libc_flags::O_RDWR, 0o600).ok();
@@ -94,6 +104,7 @@ impl Store {
                 ticks,
             },
             no_exchange: AtomicBool::new(false),
+            is_private,
         })
     }
 
@@ -115,6 +126,28 @@ impl Store {
     /// Whether `name` in `dir` is the guard's own and not part of the tree.
     pub fn is_hidden(&self, dir: &Node, name: &OsStr) -> bool {
         dir.id() == ROOT_ID && self.attic.is_own(name)
+    }
+
+    /// Watches the filesystem for what outsiders change. Every node that is known later is found by its handle.
+    ///
+    /// # Errors
+    /// Where that cannot be done: without `CAP_SYS_ADMIN`, or where files have no handles.
+    pub fn watch(&self) -> Result<Watch> {
+        let root = self.fd(&self.root)?;
+        sys::handle_of(&*root)?;
+        let watch = Watch::filesystem(&*root)?;
+        if self.is_private
+            && let Err(error) = watch.ignore_writes(&*root)
+        {
+            log::info!("the guard's own writes are watched like those of others: {error}");
+        }
+        self.table.watch(&self.root);
+        Ok(watch)
+    }
+
+    /// The known node of a file handle.
+    pub fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
+        self.table.by_handle(bytes)
     }
 
     /// Number of nodes known.
@@ -211,6 +244,22 @@ impl Store {
             Err(error) if error.errno() == libc_flags::ENOENT => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether `name` in `dir` leads to `node`.
+    ///
+    /// # Errors
+    /// The backing filesystem's, other than `ENOENT`.
+    pub fn leads_to(&self, dir: &Arc<Node>, name: &OsStr, node: &Node) -> Result<bool> {
+        if node.handle().is_some() {
+            let parent = self.fd(dir)?;
+            return match sys::handle_at(&*parent, name) {
+                Ok(handle) => Ok(table::generation_of(&handle) == node.key().generation),
+                Err(error) if error.errno() == libc_flags::ENOENT => Ok(false),
+                Err(error) => Err(error.into()),
+            };
+        }
+        Ok(self.peek(dir, name)?.is_some_and(|(key, _)| key == node.key()))
     }
 
     /// The attributes of a node.

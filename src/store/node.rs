@@ -122,6 +122,8 @@ pub struct FileState {
     pub mappers: SmallVec<[(OwnerId, u32); 1]>,
     /// Handles open on the file, on any mount.
     pub handles: u32,
+    /// Mounts with the file open for writing, and the number of such handles.
+    pub writing: SmallVec<[(u64, u32); 1]>,
     /// The file's last name was displaced into the attic: that link is not part of the tree.
     pub in_attic: bool,
     /// The name was published after the last sync of its directory.
@@ -134,6 +136,24 @@ impl FileState {
         match self.writers.iter_mut().find(|(who, _)| *who == owner) {
             Some((_, count)) => *count += 1,
             None => self.writers.push((owner, 1)),
+        }
+    }
+
+    /// Notes a handle by which a mount may change the file.
+    pub fn begin_writing(&mut self, mount: u64) {
+        match self.writing.iter_mut().find(|(which, _)| *which == mount) {
+            Some((_, count)) => *count += 1,
+            None => self.writing.push((mount, 1)),
+        }
+    }
+
+    /// Notes that such a handle is gone.
+    pub fn end_writing(&mut self, mount: u64) {
+        if let Some(index) = self.writing.iter().position(|(which, _)| *which == mount) {
+            self.writing[index].1 -= 1;
+            if self.writing[index].1 == 0 {
+                self.writing.swap_remove(index);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
@@ -38,6 +38,11 @@ pub(super) fn identify(fd: impl AsFd, stat: &Stat) -> (FileKey, Option<Handle>) 
     (key, handle.filter(|handle| handle.decodable))
 }
 
+/// The generation that a file handle stands for.
+pub(super) fn generation_of(handle: &[u8]) -> u64 {
+    fnv1a(handle)
+}
+
 /// FNV-1a: two handles of one inode number differ only in a few bytes of generation, which this keeps apart.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -50,6 +55,9 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 pub(super) struct Table {
     by_key: Sharded<HashMap<FileKey, (u64, Weak<Node>)>>,
     ids: Sharded<HashMap<u64, FileKey>>,
+    /// By the generation, which is that of the file handle; while somebody watches the filesystem.
+    handles: Sharded<HashMap<u64, Weak<Node>>>,
+    watched: AtomicBool,
     alternative: AtomicU64,
     count: AtomicUsize,
 }
@@ -95,6 +103,11 @@ impl Table {
         let node = Arc::new(Node::new(id, key, kind, handle, place, Arc::downgrade(self)));
         shard.insert(key, (id, Arc::downgrade(&node)));
         drop(shard);
+        if self.watched.load(Ordering::Acquire) {
+            self.handles
+                .lock(&key.generation)
+                .insert(key.generation, Arc::downgrade(&node));
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
         (node, true)
     }
@@ -128,7 +141,36 @@ impl Table {
             self.ids.lock(&id).remove(&id);
         }
         drop(shard);
+        if self.watched.load(Ordering::Acquire) {
+            let mut handles = self.handles.lock(&key.generation);
+            if handles
+                .get(&key.generation)
+                .is_some_and(|weak| weak.strong_count() == 0)
+            {
+                handles.remove(&key.generation);
+            }
+        }
         self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Finds nodes by file handle from now on.
+    pub(super) fn watch(&self, root: &Arc<Node>) {
+        let generation = root.key().generation;
+        self.handles.lock(&generation).insert(generation, Arc::downgrade(root));
+        self.watched.store(true, Ordering::Release);
+        self.by_key.each(|shard| {
+            for (key, (_, node)) in &*shard {
+                self.handles
+                    .lock(&key.generation)
+                    .insert(key.generation, Weak::clone(node));
+            }
+        });
+    }
+
+    /// The node of a file handle.
+    pub(super) fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
+        let generation = fnv1a(bytes);
+        self.handles.lock(&generation).get(&generation).and_then(Weak::upgrade)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "openat2, openat and the file handle calls")]
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -185,9 +185,21 @@ pub fn handle_of(fd: impl AsFd) -> Result<(Handle, i32)> {
     }
 }
 
+/// The bytes of the handle of what `name` in `dir` leads to; a symbolic link is not followed.
+pub fn handle_at(dir: impl AsFd, name: &OsStr) -> Result<SmallVec<[u8; 24]>> {
+    let dir = dir.as_fd();
+    with_name(name, |name| path_to_handle(dir, name, 0))
+        .map(|(_, bytes, _)| bytes)
+        .map_err(|errno| SysError::new("name_to_handle_at", errno).fd(dir).name(name))
+}
+
 type HandleParts = (i32, SmallVec<[u8; 24]>, i32);
 
 fn name_to_handle(fd: BorrowedFd<'_>, flags: i32) -> std::result::Result<HandleParts, i32> {
+    path_to_handle(fd, c"", libc::AT_EMPTY_PATH | flags)
+}
+
+fn path_to_handle(fd: BorrowedFd<'_>, path: &CStr, flags: i32) -> std::result::Result<HandleParts, i32> {
     let mut raw = RawHandle {
         size: 128,
         kind: 0,
@@ -199,10 +211,10 @@ fn name_to_handle(fd: BorrowedFd<'_>, flags: i32) -> std::result::Result<HandleP
         libc::syscall(
             libc::SYS_name_to_handle_at,
             fd.as_raw_fd(),
-            c"".as_ptr(),
+            path.as_ptr(),
             &raw mut raw,
             &raw mut mount,
-            libc::AT_EMPTY_PATH | flags,
+            flags,
         )
     };
     check(ret)?;

@@ -9,6 +9,7 @@ mod cred;
 mod data;
 mod dir;
 mod error;
+mod fanotify;
 mod fd;
 mod mount;
 mod names;
@@ -30,10 +31,13 @@ pub use data::{
 };
 pub use dir::{DirEntries, DirEntry, read_dir_entries, seek_dir};
 pub use error::{Result, SysError};
-pub use fd::{Handle, dup, fd_path, handle_of, open_at, open_by_handle, open_child, open_path, open_tmpfile, reopen};
+pub use fanotify::{Watch, WatchEvent};
+pub use fd::{
+    Handle, dup, fd_path, handle_at, handle_of, open_at, open_by_handle, open_child, open_path, open_tmpfile, reopen,
+};
 pub use mount::{
-    FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, umount,
-    unshare_mount_ns, unshare_user_and_mount_ns,
+    FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, private_mount,
+    umount, unshare_mount_ns, unshare_user_and_mount_ns,
 };
 pub use names::{link_at, link_fd_at, mkdir_at, mknod_at, readlink, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use own::{

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::call::{check, with_path};
+use super::call::{check, own, retry, with_path};
 use super::error::{Result, SysError};
 use super::fd::open_path;
 
@@ -99,6 +99,24 @@ pub fn umount(target: &Path, detach: bool) -> Result<()> {
     })
     .map(drop)
     .map_err(|errno| SysError::new("umount2", errno).name(target).hex(flags))
+}
+
+/// A mount of what `dir` leads to, with all that is mounted below, that nobody else can reach. Needs `CAP_SYS_ADMIN`.
+pub fn private_mount(dir: impl AsFd) -> Result<OwnedFd> {
+    let dir = dir.as_fd();
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    let path = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    // SAFETY: "" is a C string; the rest are integers.
+    retry(|| unsafe {
+        libc::syscall(
+            libc::SYS_open_tree,
+            dir.as_raw_fd(),
+            c"".as_ptr(),
+            flags | path.unsigned_abs(),
+        )
+    })
+    .map(own)
+    .map_err(|errno| SysError::new("open_tree", errno).fd(dir))
 }
 
 /// Gives this thread a mount namespace of its own (a whole process, when it has one thread). Needs `CAP_SYS_ADMIN`.

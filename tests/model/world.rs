@@ -152,6 +152,8 @@ impl World {
     /// Carries out one step.
     pub(crate) fn step(&mut self, step: Step) -> Result<(), String> {
         self.end_long_changes();
+        // What the kernels remember for a moment is the matter of other tests.
+        self.tree.guard.settle_caches();
         let before = self.twin.look();
         match step.actor {
             Actor::Outsider => self.outside(step)?,
@@ -192,6 +194,7 @@ impl World {
 
     /// Compares the tree as the mount shows it.
     pub(crate) fn look(&mut self) -> Result<(), String> {
+        self.tree.guard.settle_caches();
         let expected = listing(&self.twin.root);
         let seen = listing(&self.looker);
         check!(seen == expected, "the mount shows\n{seen:#?}\nnot\n{expected:#?}");

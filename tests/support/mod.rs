@@ -45,6 +45,7 @@ impl Tree {
             id: "test".to_owned(),
             max_fds: hard,
             attic,
+            watch_own: true,
             ..GuardOptions::default()
         };
         let guard = Guard::open(root, options).expect("a guard");

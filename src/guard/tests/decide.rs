@@ -142,6 +142,7 @@ fn policies() -> Vec<Policy> {
                                 view,
                                 create,
                                 durability,
+                                ..Policy::default()
                             });
                         }
                     }

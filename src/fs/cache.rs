@@ -1,0 +1,390 @@
+//! What the kernel of a mount may remember of names and attributes, and by which name it came to a file.
+//!
+//! Nothing is decided by what the kernel remembers: whoever opens or changes a file is sent back to look again
+//! (`ESTALE`, which the kernel answers by looking every name up anew) when the name it may have come by does not lead there
+//! any more, or may have been another.
+
+use std::ffi::OsStr;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Guard;
+use super::caller::{At, Who};
+use super::errno::{FsError, Result};
+use super::mount::Mount;
+use crate::clock;
+use crate::guard::{CacheRule, Timestamp};
+use crate::store::{FileState, Kind, Node, StoreError, libc_flags as c};
+use crate::sys::Stat;
+
+/// How long the kernel may remember what nobody changes.
+const LONG: Duration = Duration::from_secs(60);
+/// Seconds after which a request that was under way while the kernel was told to forget has certainly come.
+const SETTLE_SECONDS: i64 = 2;
+
+/// The kernel's side of a mount, which can be told to forget.
+pub trait KernelCache: Send + Sync + std::fmt::Debug {
+    /// Forgets what a name leads to. Waits for the kernel's operations in that directory: never to be called by whoever
+    /// answers them, or holds a lock.
+    fn forget_name(&self, dir: u64, name: &OsStr);
+    /// Forgets the attributes of a file or directory.
+    fn forget_attributes(&self, node: u64);
+}
+
+/// A name that the kernel was told of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    pub(super) hash: u64,
+    /// Since when it may lead elsewhere; the kernel is being told to forget it.
+    pub(super) doubtful: Option<Timestamp>,
+}
+
+/// What the kernel is to be told to forget.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Doubt {
+    Name(u64, Box<OsStr>),
+    Attributes(u64),
+}
+
+/// The names by which the kernel may come to a node.
+#[derive(Debug, Default)]
+struct Names {
+    certain: usize,
+    only: u64,
+    doubtful: bool,
+}
+
+impl Mount {
+    /// The kernel's side from now on; none before the handshake.
+    pub fn set_kernel_cache(&self, kernel: Box<dyn KernelCache>) {
+        if self.policy().cache == CacheRule::Coherent
+            && self.options().pids_visible
+            && self.guard().watches()
+            && self.kernel.set(kernel).is_ok()
+        {
+            self.guard().caching.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the kernel may remember anything.
+    pub(super) fn caches(&self) -> bool {
+        self.kernel.get().is_some() && self.is_passthrough() && self.guard().watches()
+    }
+
+    /// How long the kernel may remember a name.
+    pub fn name_ttl(&self) -> Duration {
+        if self.caches() { LONG } else { Duration::ZERO }
+    }
+
+    /// How long the kernel may remember attributes: not where they change without the daemon or this kernel knowing.
+    pub(super) fn attributes_ttl(&self, stat: &Stat, state: Option<&FileState>) -> Duration {
+        // A write that the daemon carries out clears the set-id bits.
+        let set_id = stat.mode & (c::S_ISUID | c::S_ISGID) != 0 && state.is_some();
+        if !self.caches() || set_id {
+            return Duration::ZERO;
+        }
+        let volatile = state.is_some_and(|state| {
+            !state.mappers.is_empty() || state.writing.iter().any(|(mount, _)| *mount != self.id())
+        });
+        if volatile { Duration::ZERO } else { LONG }
+    }
+
+    /// The name by which the calling thread comes to a file that it opens or truncates.
+    ///
+    /// # Errors
+    /// `ESTALE` where the kernel has to look again.
+    pub(super) fn locate(&self, who: &Who, node: &Arc<Node>, only_reads: bool) -> Result<At> {
+        if !self.caches() {
+            let mut at = who.name_of(node);
+            return match self.recheck(&at, node) {
+                // Renamed over since the look-up. A reader has the old file then, as anywhere: the kernel looks again
+                // only once, and a name that is renamed over all the time must not be unreadable. At the name it has
+                // seen nothing.
+                Err(FsError::Store(StoreError::Moved)) if only_reads => {
+                    at.dir = None;
+                    Ok(at)
+                }
+                checked => checked.map(|()| at),
+            };
+        }
+        self.guard().catch_up();
+        let again = who.was_sent_back(node.id());
+        // A look-up says by which name the file is opened only where the kernel was made to look: it may have been by
+        // another call, of another name.
+        let fresh = who.takes_fresh_name(node.id()) && again;
+        let names = self.names_told(node.id());
+        let mut at = who.name_of(node);
+        if !fresh && names.certain == 1 && self.hash_of(&at) != Some(names.only) {
+            let place = node.place();
+            at = At {
+                dir: place.parent,
+                name: place.name,
+                certain: false,
+                locked: false,
+            };
+        }
+        at.certain = match names.certain {
+            1 => fresh || self.hash_of(&at) == Some(names.only),
+            _ => fresh,
+        };
+        let unsure = names.doubtful && !fresh || names.certain > 0 && !at.certain;
+        if unsure && !again {
+            return Err(who.send_back(node.id()));
+        }
+        match self.leads_to(&at, node)? {
+            true => Ok(at),
+            false if !again => Err(who.send_back(node.id())),
+            // It has looked again, and comes by a descriptor, or the name is changed all the time.
+            false if only_reads || self.is_free(&at)? => {
+                at.dir = None;
+                Ok(at)
+            }
+            false => Err(FsError::Store(StoreError::Moved)),
+        }
+    }
+
+    fn leads_to(&self, at: &At, node: &Arc<Node>) -> Result<bool> {
+        let Some(dir) = &at.dir else { return Ok(true) };
+        let staged = self.staged_child(dir, &at.name);
+        if let Some(staged) = staged {
+            return Ok(Arc::ptr_eq(&staged, node));
+        }
+        Ok(self.guard().store.leads_to(dir, &at.name, node)?)
+    }
+
+    fn is_free(&self, at: &At) -> Result<bool> {
+        let Some(dir) = &at.dir else { return Ok(true) };
+        Ok(self.staged_child(dir, &at.name).is_none() && self.guard().store.peek(dir, &at.name)?.is_none())
+    }
+
+    /// Sends a caller back once that changes names in a directory which may not be where the kernel believes it.
+    ///
+    /// # Errors
+    /// `ESTALE`.
+    pub(super) fn check_dir(&self, who: &Who, dir: &Arc<Node>) -> Result<()> {
+        if !self.caches() {
+            return Ok(());
+        }
+        self.guard().catch_up();
+        let doubtful = self.moved_dirs.lock();
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let is_doubtful = |node: &Node| doubtful.iter().any(|(id, _)| *id == node.id());
+        let mut at = Some(Arc::clone(dir));
+        let mut depth = 0_u32;
+        let below = loop {
+            match at {
+                None => break false,
+                Some(node) if is_doubtful(&node) => break true,
+                // Outsiders move directories unseen: the way up may lead round in a circle.
+                Some(_) if depth > 4096 => break true,
+                Some(node) => at = node.place().parent,
+            }
+            depth += 1;
+        };
+        drop(doubtful);
+        if below && who.may_be_sent_back_for_dir() {
+            return Err(FsError::Store(StoreError::Moved));
+        }
+        Ok(())
+    }
+
+    fn names_told(&self, id: u64) -> Names {
+        let now = clock::now();
+        let mut found = Names::default();
+        if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+            inode.told.retain(|told| {
+                told.doubtful
+                    .is_none_or(|since| now.sec.saturating_sub(since.sec) < SETTLE_SECONDS)
+            });
+            for told in &inode.told {
+                match told.doubtful {
+                    Some(_) => found.doubtful = true,
+                    None => {
+                        found.certain += 1;
+                        found.only = told.hash;
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn hash_of(&self, at: &At) -> Option<u64> {
+        Some(self.entry_hash(at.dir.as_ref()?, &at.name))
+    }
+
+    /// Notes that the kernel may hold an entry for a name, which was found to lead to the node after `since`.
+    pub(super) fn entry_known(&self, dir: &Node, name: &OsStr, node: &Node, since: u64) {
+        let (hash, id) = (self.entry_hash(dir, name), node.id());
+        let old = self.entries.lock(&hash).insert(hash, id);
+        if let Some(old) = old.filter(|old| *old != id) {
+            self.untell(old, hash);
+        }
+        if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+            match inode.told.iter_mut().find(|told| told.hash == hash) {
+                Some(told) => told.doubtful = None,
+                None => inode.told.push(Told { hash, doubtful: None }),
+            }
+        }
+        if self.guard().changes_seen() != since && self.caches() {
+            // Something was changed after it was looked at, and this was not known yet: it may have been this.
+            self.doubt_name(dir, name);
+            self.guard().wake_watch();
+        }
+    }
+
+    /// Notes that the kernel will hold no entry for a name; says whether it may have held one.
+    pub(super) fn entry_gone(&self, dir: &Node, name: &OsStr) -> bool {
+        let hash = self.entry_hash(dir, name);
+        let old = self.entries.lock(&hash).remove(&hash);
+        if let Some(old) = old {
+            self.untell(old, hash);
+        }
+        old.is_some()
+    }
+
+    fn untell(&self, id: u64, hash: u64) {
+        if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+            inode.told.retain(|told| told.hash != hash);
+        }
+    }
+
+    /// Somebody else has changed a name, or may have: whoever comes by it is sent back, until the kernel has forgotten it.
+    pub(super) fn doubt_name(&self, dir: &Node, name: &OsStr) {
+        if !self.knows(dir.id()) {
+            return;
+        }
+        let hash = self.entry_hash(dir, name);
+        let id = self.entries.lock(&hash).get(&hash).copied();
+        let now = clock::now();
+        if let Some(id) = id {
+            let mut is_dir = false;
+            if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+                is_dir = inode.node.kind() == Kind::Directory;
+                for told in inode.told.iter_mut().filter(|told| told.hash == hash) {
+                    told.doubtful = Some(now);
+                }
+            }
+            if is_dir {
+                self.moved_dirs.lock().push((id, now));
+            }
+            self.doubt(Doubt::Name(dir.id(), name.into()));
+            self.doubt(Doubt::Attributes(id));
+        }
+        self.doubt(Doubt::Attributes(dir.id()));
+    }
+
+    /// Somebody else has changed attributes, or may have.
+    pub(super) fn doubt_attributes(&self, id: u64) {
+        if self.knows(id) {
+            self.doubt(Doubt::Attributes(id));
+        }
+    }
+
+    fn doubt(&self, what: Doubt) {
+        self.doubts.lock().insert(what);
+    }
+
+    fn knows(&self, id: u64) -> bool {
+        self.inodes.lock(&id).contains_key(&id)
+    }
+
+    /// Everything the kernel was told may have changed.
+    pub(super) fn doubt_everything(&self) {
+        let mut all = Vec::new();
+        self.inodes
+            .each(|shard| all.extend(shard.values().map(|inode| Arc::clone(&inode.node))));
+        let now = clock::now();
+        for node in all {
+            if let Some(inode) = self.inodes.lock(&node.id()).get_mut(&node.id()) {
+                for told in &mut inode.told {
+                    told.doubtful = Some(now);
+                }
+            }
+            if node.kind() == Kind::Directory {
+                self.moved_dirs.lock().push((node.id(), now));
+            }
+            let place = node.place();
+            if let Some(dir) = place.parent {
+                self.doubt(Doubt::Name(dir.id(), place.name));
+            }
+            self.doubt(Doubt::Attributes(node.id()));
+        }
+    }
+
+    /// Tells the kernel to forget what is in doubt. Holds no lock while it does.
+    pub(super) fn tell_doubts(&self) {
+        let Some(kernel) = self.kernel.get() else { return };
+        let doubts = std::mem::take(&mut *self.doubts.lock());
+        for doubt in doubts {
+            match doubt {
+                Doubt::Attributes(node) => kernel.forget_attributes(node),
+                Doubt::Name(dir, name) => {
+                    kernel.forget_name(dir, &name);
+                    self.forgotten(dir, &name);
+                }
+            }
+        }
+        let now = clock::now();
+        self.moved_dirs
+            .lock()
+            .retain(|(_, since)| now.sec.saturating_sub(since.sec) < SETTLE_SECONDS);
+    }
+
+    /// The kernel holds no entry for a name any more, unless it was told of it anew meanwhile. Who is under way by it may
+    /// still come: it stays in doubt for a while.
+    fn forgotten(&self, dir: u64, name: &OsStr) {
+        let hash = self.names.hash_one((dir, name));
+        let mut entries = self.entries.lock(&hash);
+        let Some(id) = entries.get(&hash).copied() else { return };
+        let doubtful = self.inodes.lock(&id).get(&id).is_none_or(|inode| {
+            inode
+                .told
+                .iter()
+                .any(|told| told.hash == hash && told.doubtful.is_some())
+        });
+        if doubtful {
+            entries.remove(&hash);
+        }
+    }
+
+    /// This mount has changed what a name leads to: the kernels of the others must learn of it.
+    pub(super) fn name_changed(&self, dir: &Node, name: &OsStr) {
+        self.tell_others(|other| other.doubt_name(dir, name));
+    }
+
+    /// This mount has changed attributes: the kernels of the others must learn of it.
+    pub(super) fn attributes_changed(&self, node: &Node) {
+        self.tell_others(|other| other.doubt_attributes(node.id()));
+    }
+
+    fn tell_others(&self, tell: impl Fn(&Self)) {
+        let guard = self.guard();
+        guard.note_change();
+        let caching = guard.caching.load(Ordering::Acquire);
+        if caching == 0 || caching == 1 && self.kernel.get().is_some() {
+            return;
+        }
+        for other in guard.mounts() {
+            if other.id() != self.id() && other.kernel.get().is_some() {
+                tell(&other);
+            }
+        }
+        guard.wake_watch();
+    }
+}
+
+impl Guard {
+    /// Passes on what an outsider has changed to every kernel that may remember it.
+    pub(super) fn for_caching(&self, mut tell: impl FnMut(&Mount)) {
+        for mount in self.mounts() {
+            if mount.kernel.get().is_some() {
+                tell(&mount);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Watching the backing filesystem for what outsiders change, so that the kernels of the mounts forget it.
+//!
+//! Events are fetched a few milliseconds after the first, never one wake-up each; and by whoever opens or changes a file
+//! before it relies on what it was told, so that what was changed before it began is known to it. Never waits for a kernel
+//! with a lock held.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Guard;
+use crate::sync::Mutex;
+use crate::sys::{Watch, WatchEvent};
+
+/// Time between the first event and the look at all that have come.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long to wait for an event before it is looked whether the guard is still there.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Bytes of events read at a time.
+const BATCH: usize = 1 << 16;
+
+/// The watch of a guard.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    watch: Watch,
+    buffer: Mutex<Vec<u8>>,
+    own: u32,
+    /// Something went wrong: nothing may be remembered any more.
+    blind: AtomicBool,
+}
+
+impl Guard {
+    /// Whether outsiders' changes are watched.
+    pub(super) fn watches(&self) -> bool {
+        self.watcher
+            .get()
+            .and_then(Option::as_ref)
+            .is_some_and(|watcher| !watcher.blind.load(Ordering::Acquire))
+    }
+
+    /// Begins to watch, once; where that cannot be done the kernels remember nothing.
+    pub(super) fn begin_watch(self: &Arc<Self>) {
+        self.watcher.get_or_init(|| match self.store.watch() {
+            Ok(watch) => {
+                let watcher = Watcher {
+                    watch,
+                    buffer: Mutex::new(vec![0; BATCH]),
+                    own: std::process::id(),
+                    blind: AtomicBool::new(false),
+                };
+                self.start_thread().then_some(watcher)
+            }
+            Err(error) => {
+                log::info!("outsiders' changes cannot be watched, so the kernel asks each time: {error}");
+                None
+            }
+        });
+    }
+
+    fn start_thread(self: &Arc<Self>) -> bool {
+        let weak = Arc::downgrade(self);
+        let started = std::thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || run(&weak));
+        if let Err(error) = &started {
+            log::error!("no thread to watch for changes, so the kernel asks each time: {error}");
+        }
+        started.is_ok()
+    }
+
+    /// What was changed before this call is known afterwards.
+    pub(super) fn catch_up(&self) {
+        let Some(Some(watcher)) = self.watcher.get() else {
+            return;
+        };
+        let mut buffer = watcher.buffer.lock();
+        loop {
+            let read = watcher
+                .watch
+                .read(&mut buffer, |event| self.changed_outside(watcher, &event));
+            match read {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    log::error!("outsiders' changes cannot be watched any more, the kernel asks each time: {error}");
+                    watcher.blind.store(true, Ordering::Release);
+                    self.for_caching(super::mount::Mount::doubt_everything);
+                    break;
+                }
+            }
+        }
+        drop(buffer);
+    }
+
+    /// Lets the kernels forget at once what has changed so far. Done soon after a change anyway.
+    pub fn settle_caches(&self) {
+        self.catch_up();
+        self.for_caching(super::mount::Mount::tell_doubts);
+    }
+
+    fn changed_outside(&self, watcher: &Watcher, event: &WatchEvent<'_>) {
+        if event.overflow {
+            log::warn!("too many changes at once: everything is looked at anew");
+            self.note_change();
+            self.for_caching(super::mount::Mount::doubt_everything);
+            return;
+        }
+        if event.pid == watcher.own && !self.options.watch_own {
+            return;
+        }
+        let dir = event.name.and_then(|(handle, _)| self.store.by_handle(handle));
+        // A directory's own attributes are told by its name in itself.
+        let itself = event
+            .name
+            .filter(|(_, name)| !event.names && *name == ".")
+            .map(|(handle, _)| handle);
+        let object = event.object.or(itself).and_then(|handle| self.store.by_handle(handle));
+        if dir.is_some() || object.is_some() {
+            // Also where the file is not known: somebody may just be getting to know it.
+            self.note_change();
+        }
+        if let (true, Some((_, name)), Some(dir)) = (event.names, event.name, dir) {
+            self.for_caching(|mount| mount.doubt_name(&dir, name));
+        }
+        if let Some(node) = object {
+            self.for_caching(|mount| mount.doubt_attributes(node.id()));
+        }
+    }
+
+    /// Moves with every change of names or attributes that was not made by whoever may have told its kernel otherwise.
+    pub(super) fn changes_seen(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Another mount has something to forget: soon rather than at the next event.
+    pub(super) fn wake_watch(&self) {
+        self.doubts_wait.store(true, Ordering::Release);
+    }
+}
+
+fn run(guard: &Weak<Guard>) {
+    loop {
+        let Some(strong) = guard.upgrade() else { return };
+        if strong.is_stopping() {
+            return;
+        }
+        // The initialiser that started this thread may not have returned yet.
+        let Some(found) = strong.watcher.get() else {
+            drop(strong);
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        let Some(watcher) = found else { return };
+        // The guard's own changes are events, too: whatever one mount does wakes the thread for the others.
+        let woken = watcher.watch.wait(PATIENCE).unwrap_or(false);
+        if woken || strong.doubts_wait.swap(false, Ordering::AcqRel) {
+            std::thread::sleep(PAUSE);
+            strong.settle_caches();
+        }
+    }
+}
