@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -73,7 +73,15 @@ impl Front {
 
 fn reply_entry(mount: &Mount, reply: ReplyEntry, result: Result<Entry, FsError>) {
     match result {
-        Ok(entry) => reply.entry_with_ttls(&entry.attr.ttl, &mount.name_ttl(), &attr(&entry.attr), GENERATION),
+        Ok(entry) => {
+            // A name of the tree may come to stand where the virtual directory is.
+            let name = if is_virtual(entry.attr.ino) {
+                Duration::ZERO
+            } else {
+                mount.name_ttl()
+            };
+            reply.entry_with_ttls(&entry.attr.ttl, &name, &attr(&entry.attr), GENERATION);
+        }
         Err(error) => reply.error(errno(&error)),
     }
 }

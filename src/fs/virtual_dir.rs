@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -119,7 +120,11 @@ impl Mount {
             btime: Some(started),
             ..root
         };
-        Ok(Attr { ino: id, stat })
+        Ok(Attr {
+            ino: id,
+            stat,
+            ttl: Duration::ZERO,
+        })
     }
 
     /// Opens a virtual file: what it holds is what it held at this moment.
