@@ -140,6 +140,14 @@ impl Host for Plug {
         (owners.collect(), counts)
     }
 
+    fn requests(&self) -> Vec<(String, u64)> {
+        let mut sums = std::collections::BTreeMap::new();
+        for (kind, count) in self.guard.mounts().iter().flat_map(|mount| mount.requests().counts()) {
+            *sums.entry(kind.name().to_owned()).or_default() += count;
+        }
+        sums.into_iter().collect()
+    }
+
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
         let told = Box::new(move |report: &crate::audit::Report| sink(&report.line()));
         let id = self.guard.events().watch(Some(owner), told);

@@ -379,6 +379,7 @@ impl Conversation {
             mounts: mounts.collect(),
             owners,
             counts: counts.into_iter().collect(),
+            requests: self.server.host.requests().into_iter().collect(),
         }
     }
 }

@@ -34,6 +34,11 @@ pub trait Host: Send + Sync + 'static {
     /// The owners that exist, and counts by name.
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>);
 
+    /// The requests that the kernels of its mounts have sent, by kind.
+    fn requests(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
     /// Tells `sink` every refusal of this owner from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
 

@@ -240,6 +240,8 @@ pub struct Status {
     pub owners: Vec<OwnerStatus>,
     /// Counts by name.
     pub counts: std::collections::BTreeMap<String, u64>,
+    /// Requests from the kernel on the mounts there are, by kind.
+    pub requests: std::collections::BTreeMap<String, u64>,
 }
 
 /// One mount.
