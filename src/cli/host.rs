@@ -177,6 +177,14 @@ impl Host for Plug {
         self.events.clone()
     }
 
+    fn requests(&self) -> Vec<(String, u64)> {
+        let mut sums = std::collections::BTreeMap::new();
+        for (kind, count) in self.guard.mounts().iter().flat_map(|mount| mount.requests().counts()) {
+            *sums.entry(kind.name().to_owned()).or_default() += count;
+        }
+        sums.into_iter().collect()
+    }
+
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
         let below = format!("{}/", self.guard.owners().name(owner));
         let told = Box::new(move |report: &crate::audit::Report| {

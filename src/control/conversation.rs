@@ -380,6 +380,7 @@ impl Conversation {
             owners,
             counts: counts.into_iter().collect(),
             events: self.server.host.events_file(),
+            requests: self.server.host.requests().into_iter().collect(),
         }
     }
 }

@@ -34,6 +34,11 @@ pub trait Host: Send + Sync + 'static {
     /// The owners that exist, and counts by name.
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>);
 
+    /// The requests that the kernels of its mounts have sent, by kind.
+    fn requests(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
     /// Where events are written to.
     fn events_file(&self) -> Option<String> {
         None

@@ -255,6 +255,8 @@ pub struct Status {
     pub counts: std::collections::BTreeMap<String, u64>,
     /// Where events are written to.
     pub events: Option<String>,
+    /// Requests from the kernel on the mounts there are, by kind.
+    pub requests: std::collections::BTreeMap<String, u64>,
 }
 
 /// One mount.

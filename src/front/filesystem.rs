@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::backing::Backings;
 use super::convert::{attr, caller, decode_device, directory_type, errno, open_flags, time_set};
-use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, is_virtual};
+use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, RequestKind, is_virtual};
 use crate::guard::PassthroughRule;
 use crate::sys;
 
@@ -42,6 +42,10 @@ impl Front {
             mount,
             backings: Backings::default(),
         }
+    }
+
+    fn count(&self, kind: RequestKind) {
+        self.mount.requests().count(kind);
     }
 
     /// The registration an open needs, or none when the daemon moves the data. `Err`: the open must fail.
@@ -124,6 +128,12 @@ impl Filesystem for Front {
                 log::info!("this kernel's FUSE lacks {wanted:?}");
             }
         }
+        if self.mount.will_cache() {
+            let listing = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+            if config.add_capabilities(listing).is_err() {
+                log::info!("this kernel's FUSE lists names without attributes");
+            }
+        }
         if self.mount.options().multi_user && config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_err() {
             log::warn!("this kernel's FUSE does not check POSIX ACLs");
         }
@@ -140,14 +150,17 @@ impl Filesystem for Front {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.count(RequestKind::Lookup);
         reply_entry(&self.mount, reply, self.mount.lookup(&caller(request), parent.0, name));
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
+        self.count(RequestKind::Forget);
         self.mount.forget(ino.0, nlookup);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.count(RequestKind::Getattr);
         match self.mount.getattr(&caller(request), ino.0, fh.map(|fh| fh.0)) {
             Ok(found) => reply.attr(&found.ttl, &attr(&found)),
             Err(error) => reply.error(errno(&error)),
@@ -172,6 +185,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        self.count(RequestKind::Setattr);
         let (atime, mtime) = (atime.map(time_set), mtime.map(time_set));
         let change = AttrChange {
             mode,
@@ -188,6 +202,7 @@ impl Filesystem for Front {
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        self.count(RequestKind::Readlink);
         match self.mount.readlink(&caller(request), ino.0) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(error) => reply.error(errno(&error)),
@@ -204,6 +219,7 @@ impl Filesystem for Front {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        self.count(RequestKind::Mknod);
         let rdev = decode_device(rdev);
         reply_entry(
             &self.mount,
@@ -213,6 +229,7 @@ impl Filesystem for Front {
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        self.count(RequestKind::Mkdir);
         reply_entry(
             &self.mount,
             reply,
@@ -221,14 +238,17 @@ impl Filesystem for Front {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.count(RequestKind::Unlink);
         reply_empty(reply, self.mount.unlink(&caller(request), parent.0, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.count(RequestKind::Rmdir);
         reply_empty(reply, self.mount.rmdir(&caller(request), parent.0, name));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        self.count(RequestKind::Symlink);
         reply_entry(
             &self.mount,
             reply,
@@ -246,11 +266,13 @@ impl Filesystem for Front {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        self.count(RequestKind::Rename);
         let (from, to) = ((parent.0, name), (newparent.0, newname));
         reply_empty(reply, self.mount.rename(&caller(request), from, to, flags.bits()));
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        self.count(RequestKind::Link);
         reply_entry(
             &self.mount,
             reply,
@@ -259,6 +281,7 @@ impl Filesystem for Front {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.count(RequestKind::Open);
         if is_virtual(ino.0) {
             let bits = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
             return match self.mount.open_virtual(&caller(request), ino.0, flags.0) {
@@ -291,6 +314,7 @@ impl Filesystem for Front {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        self.count(RequestKind::Create);
         let (entry, opened) = match self
             .mount
             .create(&caller(request), parent.0, name, (mode, umask), flags)
@@ -323,6 +347,7 @@ impl Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        self.count(RequestKind::Read);
         BUFFER.with_borrow_mut(|buffer| {
             let size = usize::try_from(size).unwrap_or(0);
             if buffer.len() < size {
@@ -347,6 +372,7 @@ impl Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        self.count(RequestKind::Write);
         let kills_setid = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match self
             .mount
@@ -358,6 +384,7 @@ impl Filesystem for Front {
     }
 
     fn flush(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        self.count(RequestKind::Flush);
         reply_empty(reply, self.mount.flush(fh.0));
     }
 
@@ -371,16 +398,19 @@ impl Filesystem for Front {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.count(RequestKind::Release);
         self.mount.release(fh.0);
         self.backings.release(ino.0, fh.0);
         reply.ok();
     }
 
     fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.count(RequestKind::Fsync);
         reply_empty(reply, self.mount.fsync(fh.0, datasync));
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.count(RequestKind::Opendir);
         match self.mount.opendir(&caller(request), ino.0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(errno(&error)),
@@ -388,6 +418,7 @@ impl Filesystem for Front {
     }
 
     fn readdir(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.count(RequestKind::Readdir);
         let listed = self.mount.readdir(fh.0, offset, |item| {
             reply.add(INodeNo(item.ino), item.next, directory_type(item.kind), item.name)
         });
@@ -397,16 +428,38 @@ impl Filesystem for Front {
         }
     }
 
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.mount.readdirplus(fh.0, offset, |item, found| {
+            let ttl = found.ttl.min(self.mount.name_ttl());
+            let ino = INodeNo(found.ino);
+            reply.add(ino, item.next, item.name, &ttl, &attr(found), GENERATION)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
     fn releasedir(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.count(RequestKind::Releasedir);
         self.mount.releasedir(fh.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, request: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.count(RequestKind::Fsyncdir);
         reply_empty(reply, self.mount.fsyncdir(&caller(request), fh.0, datasync));
     }
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        self.count(RequestKind::Statfs);
         match self.mount.statfs(&caller(request), ino.0) {
             Ok(found) => reply.statfs(
                 found.blocks,
@@ -432,24 +485,29 @@ impl Filesystem for Front {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        self.count(RequestKind::Setxattr);
         reply_empty(reply, self.mount.setxattr(&caller(request), ino.0, name, value, flags));
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        self.count(RequestKind::Getxattr);
         let hint = usize::try_from(size).unwrap_or(0);
         reply_xattr(reply, size, self.mount.getxattr(&caller(request), ino.0, name, hint));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.count(RequestKind::Listxattr);
         let hint = usize::try_from(size).unwrap_or(0);
         reply_xattr(reply, size, self.mount.listxattr(&caller(request), ino.0, hint));
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.count(RequestKind::Removexattr);
         reply_empty(reply, self.mount.removexattr(&caller(request), ino.0, name));
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        self.count(RequestKind::Access);
         reply_empty(reply, self.mount.access(&caller(request), ino.0, mask.bits()));
     }
 
@@ -464,6 +522,7 @@ impl Filesystem for Front {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
+        self.count(RequestKind::Ioctl);
         reply.error(Errno::ENOTTY);
     }
 
@@ -477,6 +536,7 @@ impl Filesystem for Front {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        self.count(RequestKind::Fallocate);
         reply_empty(
             reply,
             self.mount.fallocate(&caller(request), fh.0, offset, length, mode),
@@ -484,6 +544,7 @@ impl Filesystem for Front {
     }
 
     fn lseek(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        self.count(RequestKind::Lseek);
         match self.mount.lseek(fh.0, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(errno(&error)),
@@ -503,6 +564,7 @@ impl Filesystem for Front {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        self.count(RequestKind::CopyFileRange);
         // The reply has 32 bits for the length; what is left is asked for again.
         let length = usize::try_from(len.min(1 << 30)).unwrap_or(1 << 30);
         let (from, to) = ((fh_in.0, offset_in), (fh_out.0, offset_out));

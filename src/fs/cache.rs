@@ -59,13 +59,14 @@ struct Names {
 impl Mount {
     /// The kernel's side from now on; none before the handshake.
     pub fn set_kernel_cache(&self, kernel: Box<dyn KernelCache>) {
-        if self.policy().cache == CacheRule::Coherent
-            && self.options().pids_visible
-            && self.guard().watches()
-            && self.kernel.set(kernel).is_ok()
-        {
+        if self.will_cache() && self.kernel.set(kernel).is_ok() {
             self.guard().caching.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// Whether the kernel will be told what it may remember for longer than a moment.
+    pub fn will_cache(&self) -> bool {
+        self.policy().cache == CacheRule::Coherent && self.options().pids_visible && self.guard().watches()
     }
 
     /// Whether the kernel may remember anything.

@@ -120,6 +120,11 @@ impl Mount {
         }
     }
 
+    /// The directory of a handle.
+    pub(super) fn dir_of(&self, handle: u64) -> Result<Arc<Node>> {
+        Ok(Arc::clone(&self.dir_handle(handle)?.node))
+    }
+
     fn rewind(&self, open: &DirHandle, listing: &mut Listing) -> Result<()> {
         *listing = Listing::default();
         sys::seek_dir(&open.dir, 0)?;

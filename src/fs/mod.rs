@@ -22,13 +22,17 @@ mod judge;
 mod keep;
 mod ledger;
 mod level;
+mod listed;
 mod lookup;
 mod mount;
 mod moved;
 mod names;
 mod open;
+#[doc(hidden)]
+pub mod probe;
 mod publish;
 mod rename;
+mod requests;
 mod spot;
 mod upkeep;
 mod virtual_dir;
@@ -46,6 +50,7 @@ pub use explained::{
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
 pub use mount::{Mount, MountOptions};
+pub use requests::{RequestKind, Requests};
 pub use spot::names_of;
 pub use virtual_dir::is_virtual;
 
@@ -167,6 +172,8 @@ pub struct MountStatus {
     pub open_files: usize,
     /// Files and directories the kernel knows.
     pub inodes: usize,
+    /// Requests from the kernel by kind.
+    pub requests: Vec<(RequestKind, u64)>,
 }
 
 impl Guard {

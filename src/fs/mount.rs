@@ -19,7 +19,7 @@ use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
 use super::virtual_dir::is_virtual;
-use super::{Guard, MountStatus};
+use super::{Guard, MountStatus, Requests};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
 use crate::owner::Attribution;
@@ -88,6 +88,7 @@ pub struct Mount {
     next_handle: AtomicU64,
     passthrough: AtomicBool,
     ended: AtomicBool,
+    requests: Requests,
     /// New files must be given to the caller by hand: the daemon is root, the callers may not be.
     as_root: bool,
 }
@@ -110,6 +111,7 @@ impl Mount {
             next_handle: AtomicU64::new(1),
             passthrough: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            requests: Requests::default(),
             as_root: sys::geteuid() == 0,
         };
         let root = Arc::clone(mount.guard.store.root());
@@ -139,6 +141,11 @@ impl Mount {
     /// How it was asked to behave.
     pub fn options(&self) -> &MountOptions {
         &self.options
+    }
+
+    /// The requests its kernel has sent.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     pub(super) fn policy(&self) -> &Policy {
@@ -186,6 +193,7 @@ impl Mount {
             options: self.options.clone(),
             open_files,
             inodes,
+            requests: self.requests.counts(),
         }
     }
 

@@ -31,6 +31,7 @@ pub struct EntryRecord {
     bound: Option<FileKey>,
     generation: Generation,
     history: History,
+    /// In order of owner: a name may have been seen by very many.
     owners: SmallVec<[OwnerView; 1]>,
     processes: ProcessViews,
 }
@@ -87,14 +88,15 @@ impl EntryRecord {
         if owner == OwnerId::NOBODY {
             return;
         }
-        match self.owners.iter_mut().find(|view| view.owner == owner) {
-            Some(view) if view.generation > at => return,
-            Some(view) => (view.saw, view.generation) = (EntryView::Absent, at),
-            None => self.owners.push(OwnerView {
-                owner,
-                saw: EntryView::Absent,
-                generation: at,
-            }),
+        let view = OwnerView {
+            owner,
+            saw: EntryView::Absent,
+            generation: at,
+        };
+        match self.position(owner) {
+            Ok(index) if self.owners[index].generation > at => return,
+            Ok(index) => self.owners[index] = view,
+            Err(index) => self.owners.insert(index, view),
         }
         self.processes.observe(owner, process, at);
     }
@@ -106,8 +108,11 @@ impl EntryRecord {
 
     /// O2: the owner was told that there is something, and no more. It no longer knows the name as absent.
     pub fn saw_something(&mut self, owner: OwnerId) {
-        self.owners
-            .retain(|view| view.owner != owner || view.saw != EntryView::Absent);
+        if let Ok(index) = self.position(owner)
+            && self.owners[index].saw == EntryView::Absent
+        {
+            self.owners.remove(index);
+        }
     }
 
     /// O4 and O5: the owner itself created, replaced, renamed or removed what the name leads to.
@@ -122,7 +127,7 @@ impl EntryRecord {
     /// What the owner saw here last.
     #[must_use]
     pub fn view(&self, owner: OwnerId) -> Option<EntryView> {
-        self.owners.iter().find(|view| view.owner == owner).map(|view| view.saw)
+        self.position(owner).ok().map(|index| self.owners[index].saw)
     }
 
     /// Whether somebody else bound the name since the guard began and this owner has not observed it since.
@@ -131,11 +136,7 @@ impl EntryRecord {
         let Some(change) = self.history.last_foreign(owner) else {
             return false;
         };
-        let seen = self
-            .owners
-            .iter()
-            .find(|view| view.owner == owner)
-            .map(|view| view.generation);
+        let seen = self.position(owner).ok().map(|index| self.owners[index].generation);
         seen.is_none_or(|seen| seen < change.generation)
     }
 
@@ -188,10 +189,16 @@ impl EntryRecord {
 
     fn see(&mut self, owner: OwnerId, saw: EntryView) {
         let generation = self.generation;
-        match self.owners.iter_mut().find(|view| view.owner == owner) {
-            Some(view) => (view.saw, view.generation) = (saw, generation),
-            None => self.owners.push(OwnerView { owner, saw, generation }),
+        let view = OwnerView { owner, saw, generation };
+        match self.position(owner) {
+            Ok(index) => self.owners[index] = view,
+            Err(index) => self.owners.insert(index, view),
         }
+    }
+
+    /// Where the owner's view is, or where it belongs.
+    fn position(&self, owner: OwnerId) -> Result<usize, usize> {
+        self.owners.binary_search_by_key(&owner, |view| view.owner)
     }
 
     fn advance(&mut self, bound: Option<FileKey>, change: Change) {

@@ -45,6 +45,7 @@ pub struct FileRecord {
     token: Token,
     generation: Generation,
     history: History,
+    /// In order of owner: a file may have been seen by very many.
     owners: SmallVec<[(OwnerId, Generation); 2]>,
     /// Versions before the present one that owners saw last: no more than there are such owners.
     past: Vec<(Generation, Version)>,
@@ -160,10 +161,7 @@ impl FileRecord {
     /// The version the owner saw last.
     #[must_use]
     pub fn view(&self, owner: OwnerId) -> Option<Generation> {
-        self.owners
-            .iter()
-            .find(|(known, _)| *known == owner)
-            .map(|(_, generation)| *generation)
+        self.position(owner).ok().map(|index| self.owners[index].1)
     }
 
     /// What the version that the owner saw last was, as far as that is still known.
@@ -272,9 +270,9 @@ impl FileRecord {
         let generation = self.generation;
         self.refused.retain(|known| *known != owner);
         self.presumed.retain(|known| *known != owner);
-        match self.owners.iter_mut().find(|(known, _)| *known == owner) {
-            Some((_, seen)) => *seen = generation,
-            None => self.owners.push((owner, generation)),
+        match self.position(owner) {
+            Ok(index) => self.owners[index].1 = generation,
+            Err(index) => self.owners.insert(index, (owner, generation)),
         }
         self.tidy_past();
     }
@@ -284,6 +282,11 @@ impl FileRecord {
         let owners = &self.owners;
         self.past
             .retain(|(generation, _)| owners.iter().any(|(_, seen)| seen == generation));
+    }
+
+    /// Where the owner's view is, or where it belongs.
+    fn position(&self, owner: OwnerId) -> Result<usize, usize> {
+        self.owners.binary_search_by_key(&owner, |(known, _)| *known)
     }
 
     fn advance(&mut self, token: Token, change: Change) {

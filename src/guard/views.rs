@@ -18,26 +18,31 @@ struct ProcessView {
     refused: bool,
 }
 
-/// The process views of one file or one name.
+/// The process views of one file or one name, in order of owner and process: there may be very many.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ProcessViews(SmallVec<[ProcessView; 1]>);
 
 impl ProcessViews {
     /// The process (if it is known) saw `generation`; those of the same owner that wait for it saw it too.
     pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
-        for view in self.0.iter_mut().filter(|view| view.owner == owner && view.refused) {
+        let first = self.0.partition_point(|view| view.owner < owner);
+        let of_owner = self.0[first..].iter_mut().take_while(|view| view.owner == owner);
+        for view in of_owner.filter(|view| view.refused) {
             view.generation = generation;
             view.refused = false;
         }
         let Some(process) = process else { return };
-        match self.find_mut(owner, process) {
-            Some(view) => view.generation = generation,
-            None => self.0.push(ProcessView {
-                owner,
-                process,
-                generation,
-                refused: false,
-            }),
+        match self.position(owner, process) {
+            Ok(index) => self.0[index].generation = generation,
+            Err(index) => self.0.insert(
+                index,
+                ProcessView {
+                    owner,
+                    process,
+                    generation,
+                    refused: false,
+                },
+            ),
         }
     }
 
@@ -51,16 +56,12 @@ impl ProcessViews {
 
     /// Whether the process holds a copy older than the last change by anybody else.
     pub(super) fn is_old(&self, owner: OwnerId, process: Process, history: &History) -> bool {
-        let Some(view) = self
-            .0
-            .iter()
-            .find(|view| view.owner == owner && view.process == process)
-        else {
+        let Ok(index) = self.position(owner, process) else {
             return false;
         };
         history
             .last_foreign(owner)
-            .is_some_and(|change| view.generation < change.generation)
+            .is_some_and(|change| self.0[index].generation < change.generation)
     }
 
     /// The owner's processes that hold a copy older than the last change by anybody else.
@@ -103,8 +104,13 @@ impl ProcessViews {
     }
 
     fn find_mut(&mut self, owner: OwnerId, process: Process) -> Option<&mut ProcessView> {
+        let index = self.position(owner, process).ok()?;
+        self.0.get_mut(index)
+    }
+
+    /// Where the view is, or where it belongs.
+    fn position(&self, owner: OwnerId, process: Process) -> Result<usize, usize> {
         self.0
-            .iter_mut()
-            .find(|view| view.owner == owner && view.process == process)
+            .binary_search_by_key(&(owner, process), |view| (view.owner, view.process))
     }
 }
