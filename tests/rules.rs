@@ -295,7 +295,7 @@ fn the_attic_is_neither_listed_nor_reachable() {
         "nothing is kept"
     );
     fine(
-        &a.sh("test -z \"$(ls -A)\" && test -z \"$(find . -mindepth 1)\" && ! cd .unclobber && ! ls .unclobber/attic"),
+        &a.sh("test -z \"$(ls -A)\" && test -z \"$(find . -mindepth 1)\" && ! ls .unclobber/attic && ! cat .unclobber/kept.jsonl"),
     );
     let places: Vec<String> = fs::read_dir(tree.root())
         .expect("the backing tree")

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use super::recording::RecordingArgs;
@@ -13,6 +14,7 @@ use super::topics;
 use crate::control::{
     Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View, check_owner_name,
 };
+use crate::fs::Operation;
 
 /// A guarded view of a directory in which nobody's unseen work is destroyed.
 #[derive(Debug, Parser)]
@@ -55,6 +57,12 @@ pub(crate) enum Command {
     /// Show guards, mounts, owners and counts
     #[command(after_help = topics::STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Watch owners, their files and refusals as they happen
+    #[command(after_help = topics::TOP_EXAMPLES)]
+    Top(TopArgs),
+    /// Say what would happen to a change of a file, why, and what to do next
+    #[command(after_help = topics::WHY_EXAMPLES)]
+    Why(WhyArgs),
     /// Show what the guard has written down: refusals, changes, what was kept
     #[command(after_help = topics::LOG_EXAMPLES)]
     Log(EventLogArgs),
@@ -281,6 +289,35 @@ pub(crate) struct ReportArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct TopArgs {
+    /// The guarded directory [default: the current one, else the only one that is guarded]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How often to look, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WhyArgs {
+    /// The file
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Whose view [default: inside a `run` your own, outside everybody's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// What would be done to it: write, edit, remove or create
+    #[arg(long, value_name = "OPERATION", default_value = "write", value_parser = operations())]
+    pub(crate) op: Operation,
+    /// Show what has changed since the owner read it
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct AtticArgs {
     #[command(subcommand)]
     pub(crate) command: AtticCommand,
@@ -397,6 +434,24 @@ pub(crate) struct GuardArgs {
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("from 0.1 to 3600 seconds".to_owned())
+    }
+}
+
+fn operations() -> impl TypedValueParser<Value = Operation> {
+    let all = [Operation::Write, Operation::Edit, Operation::Remove, Operation::Create];
+    PossibleValuesParser::new(all.map(Operation::as_str)).map(move |word| {
+        all.into_iter()
+            .find(|operation| operation.as_str() == word)
+            .unwrap_or_default()
+    })
 }
 
 pub(crate) fn parse_owner(text: &str) -> Result<String, String> {

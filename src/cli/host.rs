@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::metrics;
+use super::{host_why, metrics};
 use crate::audit::WatcherId;
 use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Refusal, Serve, ServeFor, Serving, Settings, Sink};
-use crate::control::{Policy, options};
+use crate::control::{Policy, Whose, WhyReply, WhyRequest, options};
 use crate::front;
-use crate::fs::{Guard, GuardOptions, MountOptions};
+use crate::fs::{Activity, Asker, Guard, GuardOptions, MountOptions};
 use crate::guard::{self, OwnerId};
 use crate::owner::{Attribution, Gone, OwnerBy, OwnerKind, process_of};
 use crate::store::AtticLimits;
@@ -198,6 +198,36 @@ impl Host for Plug {
             guard: Arc::clone(&self.guard),
             id,
         })
+    }
+
+    fn find_owner(&self, name: &str) -> Option<OwnerId> {
+        let owners = self.guard.owners().list();
+        owners.iter().find(|owner| *owner.name == *name).map(|owner| owner.id)
+    }
+
+    fn owner_on_mount(&self, mount: u64, asker: &Asker) -> Option<OwnerId> {
+        host_why::owner_on_mount(&self.guard, mount, asker)
+    }
+
+    fn why(
+        &self,
+        request: &WhyRequest,
+        whose: Whose,
+        asker: Asker,
+    ) -> Result<Result<WhyReply, std::path::PathBuf>, Failure> {
+        host_why::why(&self.guard, request, whose, asker)
+    }
+
+    fn activity(&self, since: u64, only: Option<OwnerId>) -> Activity {
+        let own = only.map(|owner| self.name_of(owner));
+        let below = |name: &str| {
+            own.as_deref().is_none_or(|own| {
+                name.strip_prefix(own)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+        };
+        self.guard
+            .activity(since, |id, name| only.is_none_or(|only| id == only || below(name)))
     }
 
     /// Refusals are told before the refused request is answered.

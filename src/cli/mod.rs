@@ -11,6 +11,8 @@ mod guard;
 mod guarding;
 mod help;
 mod host;
+mod host_why;
+mod locate;
 mod log;
 mod logging;
 mod metrics;
@@ -23,13 +25,18 @@ mod proposal;
 mod recording;
 mod refusals;
 mod report;
+mod report_diff;
 mod run;
 mod run_child;
 mod status;
 mod supervise;
+mod top;
+mod top_screen;
 mod topics;
 mod umount;
 mod undo;
+mod why;
+mod why_screen;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -92,6 +99,8 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
+        Command::Top(args) => top::top(args),
+        Command::Why(args) => why::why(args),
         Command::Log(args) => self::log::log(args),
         Command::Report(args) => report::report(args),
         Command::Attic(args) => attic::attic(args),

@@ -16,6 +16,8 @@ const FILESYSTEM_TYPE: &str = "fuse.unclobber";
 pub(crate) struct Mount {
     /// Its number in this mount namespace.
     pub(crate) id: u64,
+    /// Which directory of the file system is shown, from its root.
+    pub(crate) root: PathBuf,
     /// Where.
     pub(crate) point: PathBuf,
     /// The file system's type.
@@ -43,12 +45,14 @@ fn parse(text: &[u8]) -> Vec<Mount> {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let point = unescape(fields.by_ref().nth(3)?);
+    let root = unescape(fields.by_ref().nth(2)?);
+    let point = unescape(fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = unescape(rest.next()?);
     Some(Mount {
         id,
+        root,
         point,
         kind,
         source,
@@ -96,6 +100,7 @@ mod tests {
         assert_eq!(mounts[2].point, Path::new("/w/a b\\c"));
         assert!(mounts[1].is_ours());
         assert_eq!(mounts[1].source, Path::new("/w"));
+        assert_eq!(mounts[1].root, Path::new("/"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ use super::output::{Problem, RUN_FAILED, complain, note};
 use super::place::{self, Place};
 use super::recording::RecordingArgs;
 use super::refusals::Refusals;
+use super::report_diff;
 use super::run_child::{self, Child, Ended, View};
 use super::supervise::{self, Supervision};
 use crate::control::{Attach, Attribution, Client, Policy, RuntimeDir, Surroundings, unmount};
@@ -204,7 +206,9 @@ impl Session {
         drop(made);
         supervise::last_refusals(&mut self.client, mount.filter(|_| !survivors), &mut refusals);
         if let Some(path) = &args.report {
-            write_report(path, &refusals.report(&self.owner, &words(&args.command), code));
+            let mut report = refusals.report(&self.owner, &words(&args.command), code);
+            report_diff::add_differences(&mut report, &self.owner, path, &mut self.client);
+            write_report(path, &report);
         }
         if let Err(error) = self.client.leave() {
             log::debug!("{error}");
@@ -272,7 +276,8 @@ fn words(command: &[OsString]) -> Vec<String> {
 
 /// Makes sure, before the command starts, that its report can be written.
 fn check_report(path: &Path) -> Result<(), Problem> {
-    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    // What has changed may be shown in it: for nobody else, unless its owner has made it so.
+    let opened = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     opened.map(drop).map_err(|error| {
         Problem::new(format!("cannot write the report {}", path.display()), error)
             .hint("give --report a file in a directory you can write to")

@@ -69,6 +69,31 @@ Examples:
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
 
+pub(crate) const TOP_EXAMPLES: &str = "\
+Examples:
+  unclobber top
+  unclobber top ~/project
+  unclobber top --interval 0.5
+
+Keys: q, Esc or Ctrl-C quit; p pauses; up and down scroll the owners.
+It needs a terminal; for programs there is `unclobber status --json`.
+
+Exit codes: 0 when it was ended; 1 failed, or the guard has ended; 2 for a wrong
+command line.";
+
+pub(crate) const WHY_EXAMPLES: &str = "\
+Examples:
+  unclobber why notes.txt                      may I write to it, and if not, what next?
+  unclobber why --op remove notes.txt
+  unclobber why --diff notes.txt               what has changed since it was read
+  unclobber why --owner alice ~/project/notes.txt
+
+Asking changes nothing. Inside a `run` the answer is about your own owner, outside
+about every owner, or the one named.
+
+Exit codes: 0 it would be allowed; 1 it would be refused or fail (to any of the
+owners shown); 125 unclobber failed; 2 for a wrong command line.";
+
 pub(crate) const LOG_EXAMPLES: &str = "\
 Examples:
   unclobber log                                everything, the oldest first
@@ -142,6 +167,11 @@ Exit codes
     126  the command was found but cannot be executed
     127  the command was not found
 
+  unclobber why
+    0    the change would be allowed
+    1    it would be refused, or fail
+    125  unclobber itself failed
+
   unclobber doctor
     0    `run` can work here
     1    it cannot; each failed line names its cure
@@ -171,8 +201,9 @@ const REFUSALS: &str = "\
 Refusals
 
 A program that would destroy content its owner has not seen gets an error instead, and nothing has been damaged.
-Under `run` each refusal is also one line on standard error. On a plain mount `unclobber log --refused` shows them, and
-`unclobber log --refused --follow` as they happen.
+Under `run` each refusal is also one line on standard error. On a plain mount it is in .unclobber/refusals at the mount's
+root; `unclobber log --refused` shows them all, and with --follow as they happen. `unclobber why FILE` says whether a
+change would be refused, and what to do next.
 
   FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
                        the file is there and has not been read: read it, then retry

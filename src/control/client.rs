@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::asking::{WhyReply, WhyRequest};
 use super::protocol::{self, Attach, Code, DataPath, Failure, Refusal, Reply, Request, Status};
 use super::runtime_dir::{RuntimeDir, Surroundings};
 use super::wire::{Lines, send};
+use crate::fs::Activity;
 use crate::sys;
 
 /// How long a guard may take for an answer that needs no work.
@@ -255,6 +257,28 @@ impl Client {
     /// Tells the guard that this process is about to end, so that what descends from it stays who it is.
     pub fn leave(&mut self) -> Result<(), ClientError> {
         self.expect_done(&Request::Leave)
+    }
+
+    /// What the guard knows of a path; `Err` inside when the path leads out of the tree.
+    pub fn why(&mut self, request: WhyRequest) -> Result<Result<WhyReply, PathBuf>, ClientError> {
+        let reply = self.ask_in_time(&Request::Why(Box::new(request)), ANSWER_LIMIT)?;
+        if let Reply::Why(answer) = reply {
+            Ok(Ok(*answer))
+        } else if let Reply::Elsewhere { path } = reply {
+            Ok(Err(OsString::from(path).into()))
+        } else {
+            Err(unexpected(&reply))
+        }
+    }
+
+    /// What owners are doing, and what was refused after `since`.
+    pub fn activity(&mut self, since: u64) -> Result<Activity, ClientError> {
+        let reply = self.ask_in_time(&Request::Activity { since }, ANSWER_LIMIT)?;
+        if let Reply::Activity(activity) = reply {
+            Ok(*activity)
+        } else {
+            Err(unexpected(&reply))
+        }
     }
 
     /// Ends a mount.

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::host::{Serve, ServeFor};
+use super::asking::WhyRequest;
+use super::host::{Serve, ServeFor, Whose};
 use super::lifecycle::MountRecord;
 use super::protocol::{Attach, Attribution, Code, Failure, MountStatus, Refusal, Reply, Request, Status};
 use super::server::{Outgoing, Server};
+use crate::fs::Asker;
 use crate::guard::OwnerId;
 use crate::sys::{self, PeerCred};
 
@@ -84,6 +86,8 @@ impl Conversation {
                 self.server.life.wait_mount_end(mount, None);
                 Ok(Reply::Done)
             }
+            Request::Why(request) => self.why(&request),
+            Request::Activity { since } => self.activity(since),
         };
         result.unwrap_or_else(Reply::Error)
     }
@@ -303,6 +307,47 @@ impl Conversation {
         let sink = Box::new(move |refusal: Refusal| out.tell(&Reply::Refusal(Box::new(refusal))));
         self.subscription = Some(self.server.host.subscribe(owner, sink));
         Ok(Reply::Done)
+    }
+
+    /// A guarded caller may ask for itself only: what others have seen is none of its business.
+    fn why(&self, request: &WhyRequest) -> Result<Reply, Failure> {
+        let asker = Asker {
+            uid: self.peer.uid,
+            gid: self.peer.gid,
+            pid: self.peer.pid,
+        };
+        let host = &self.server.host;
+        let named = request.owner.as_deref().map(|name| {
+            let found = host.find_owner(name);
+            found.ok_or_else(|| {
+                Failure::new(Code::Missing, format!("there is no owner {name:?} here"))
+                    .with_hint("`unclobber status` lists the owners")
+            })
+        });
+        let whose = match (self.standing()?, named) {
+            (Some(own), None) => Whose::Own(own),
+            (Some(own), Some(Ok(named))) if own == named => Whose::Own(own),
+            (Some(own), Some(_)) => {
+                let message = format!("{} may ask for its own view only", self.describe(own));
+                return Err(Failure::new(Code::Forbidden, message).with_hint("leave --owner out"));
+            }
+            (None, Some(named)) => Whose::Named(named?),
+            (None, None) => {
+                let own = request.mount.and_then(|mount| host.owner_on_mount(mount, &asker));
+                own.map_or(Whose::All, Whose::Own)
+            }
+        };
+        Ok(match host.why(request, whose, asker)? {
+            Ok(answer) => Reply::Why(Box::new(answer)),
+            Err(path) => Reply::Elsewhere {
+                path: path.into_os_string().into(),
+            },
+        })
+    }
+
+    fn activity(&self, since: u64) -> Result<Reply, Failure> {
+        let only = self.standing()?;
+        Ok(Reply::Activity(Box::new(self.server.host.activity(since, only))))
     }
 
     fn flush(&self, ended: Option<u64>) -> Reply {

@@ -5,8 +5,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use super::asking::{WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
 use super::protocol::{DataPath, Failure, OwnerStatus, Refusal};
+use crate::fs::{Activity, Asker};
 use crate::guard::OwnerId;
 
 /// A guard: owners, mounts, refusals of one backing tree.
@@ -48,8 +50,36 @@ pub trait Host: Send + Sync + 'static {
     /// Returns when every refusal that has happened has been told.
     fn flush(&self);
 
+    /// The owner of that full name, if there is one; none is made.
+    fn find_owner(&self, name: &str) -> Option<OwnerId>;
+
+    /// The owner that a process is on a mount that tells owners apart by a rule.
+    fn owner_on_mount(&self, mount: u64, asker: &Asker) -> Option<OwnerId>;
+
+    /// What is known of a path; `Ok(Err(path))` when it leads out of the tree.
+    fn why(
+        &self,
+        request: &WhyRequest,
+        whose: Whose,
+        asker: Asker,
+    ) -> Result<Result<WhyReply, std::path::PathBuf>, Failure>;
+
+    /// What owners are doing, and what was refused after `since`: of everybody, or of one owner and those below it.
+    fn activity(&self, since: u64, only: Option<OwnerId>) -> Activity;
+
     /// Closes what is open and ends. Nothing is called after it.
     fn shutdown(&self);
+}
+
+/// Whose view of a path is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The caller's own.
+    Own(OwnerId),
+    /// This owner's.
+    Named(OwnerId),
+    /// Everybody's.
+    All,
 }
 
 /// Where refusals go. It never blocks.

@@ -3,6 +3,7 @@
 //! Owns the protocol, the daemon's life and the run-time directory. It never judges a file operation, and it never
 //! takes a caller's word for who it is.
 
+mod asking;
 mod client;
 mod conversation;
 mod daemon;
@@ -17,9 +18,10 @@ mod tests;
 mod unmounting;
 mod wire;
 
+pub use asking::{PathText, WhyReply, WhyRequest};
 pub use client::{Attached, Client, ClientError, Launch};
 pub use daemon::{Outcome, Settings, leave_caller, open_log, serve};
-pub use host::{Host, Serve, ServeFor, Serving, Sink};
+pub use host::{Host, Serve, ServeFor, Serving, Sink, Whose};
 pub use lifecycle::{Lifecycle, MountRecord};
 pub use options::{Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View};
 pub use protocol::{

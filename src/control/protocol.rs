@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::asking::{PathText, WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
+use crate::fs::Activity;
 
 /// The version every message carries.
 pub(super) const VERSION: u32 = 1;
@@ -57,6 +59,14 @@ pub enum Request {
     Wait {
         /// Which.
         mount: u64,
+    },
+    /// What is known of a path, and what would happen to it.
+    Why(Box<WhyRequest>),
+    /// What owners are doing, and what was refused to them; a guarded caller hears of its own and those below it.
+    Activity {
+        /// Refusals after the one of this number.
+        #[serde(default)]
+        since: u64,
     },
 }
 
@@ -139,6 +149,15 @@ pub enum Reply {
     },
     /// To status.
     Status(Box<Status>),
+    /// To why.
+    Why(Box<WhyReply>),
+    /// To why: the path leads out of the tree, to an absolute path or one from the root of the tree.
+    Elsewhere {
+        /// Where.
+        path: PathText,
+    },
+    /// To activity.
+    Activity(Box<Activity>),
     /// Done.
     Done,
     /// A refusal; an event, not an answer.
@@ -324,8 +343,8 @@ pub(super) fn parse_request(line: &[u8]) -> Result<Request, Failure> {
     Ok(request)
 }
 
-const OPERATIONS: [&str; 9] = [
-    "hello", "attach", "join", "status", "detach", "refusals", "flush", "leave", "wait",
+const OPERATIONS: [&str; 11] = [
+    "hello", "attach", "join", "status", "detach", "refusals", "flush", "leave", "wait", "why", "activity",
 ];
 
 /// The reply or event in `line`.
@@ -360,7 +379,9 @@ fn check(request: &Request) -> Result<(), Failure> {
         | Request::Refusals
         | Request::Flush { .. }
         | Request::Leave
-        | Request::Wait { .. } => None,
+        | Request::Wait { .. }
+        | Request::Why(_)
+        | Request::Activity { .. } => None,
     };
     name.map_or(Ok(()), |name| {
         check_owner_name(name).map_err(|why| Failure::new(Code::Malformed, why))

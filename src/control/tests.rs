@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::lifecycle::Lifecycle;
 use super::protocol::LINE_LIMIT;
 use super::*;
+use crate::fs::{Activity, Asker};
 use crate::guard::OwnerId;
 use crate::sync::Mutex;
 use crate::sys::consts;
@@ -75,6 +76,36 @@ impl Host for Fake {
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
         self.sinks.lock().push((owner, Arc::new(sink)));
         Box::new(())
+    }
+
+    fn find_owner(&self, name: &str) -> Option<OwnerId> {
+        name.strip_prefix('o')?.parse().ok().map(OwnerId)
+    }
+
+    fn owner_on_mount(&self, mount: u64, _asker: &Asker) -> Option<OwnerId> {
+        (mount == 5).then_some(OwnerId(55))
+    }
+
+    fn why(
+        &self,
+        request: &WhyRequest,
+        whose: Whose,
+        _asker: Asker,
+    ) -> Result<Result<WhyReply, std::path::PathBuf>, Failure> {
+        if request.path.is_empty() {
+            return Ok(Err("../x".into()));
+        }
+        Ok(Ok(WhyReply {
+            own: Some(format!("{whose:?}")),
+            ..WhyReply::default()
+        }))
+    }
+
+    fn activity(&self, since: u64, only: Option<OwnerId>) -> Activity {
+        Activity {
+            sequence: since + u64::from(only.is_some()),
+            ..Activity::default()
+        }
     }
 
     fn flush(&self) {
@@ -269,4 +300,45 @@ fn hello_is_refused_when_the_guard_is_ending() {
     setting.life.wait_end();
     let refused = setting.client().ask(&Request::Hello { program: String::new() }, None);
     assert_eq!(code(refused), Code::Ending);
+}
+
+// semantics: W3
+#[test]
+fn a_guarded_process_may_ask_for_its_own_view_only() {
+    let ask = |owner: Option<&str>, mount| WhyRequest {
+        path: vec![PathText::Text("f".to_owned())],
+        owner: owner.map(str::to_owned),
+        operation: Default::default(),
+        mount,
+        difference: false,
+    };
+    let whose = |setting: &Setting, request| setting.client().why(request).unwrap().unwrap().own.unwrap();
+    let setting = Setting::own();
+    assert_eq!(whose(&setting, ask(None, None)), format!("{:?}", Whose::All));
+    assert_eq!(
+        whose(&setting, ask(Some("o3"), None)),
+        format!("{:?}", Whose::Named(OwnerId(3)))
+    );
+    assert_eq!(
+        whose(&setting, ask(None, Some(5))),
+        format!("{:?}", Whose::Own(OwnerId(55)))
+    );
+    assert_eq!(code(setting.client().why(ask(Some("stranger"), None))), Code::Missing);
+    let setting = setting.guarded(7);
+    let own = format!("{:?}", Whose::Own(OwnerId(7)));
+    assert_eq!(whose(&setting, ask(None, Some(5))), own);
+    assert_eq!(whose(&setting, ask(Some("o7"), None)), own);
+    assert_eq!(code(setting.client().why(ask(Some("o3"), None))), Code::Forbidden);
+    assert_eq!(
+        code(setting.client().why(ask(Some("stranger"), None))),
+        Code::Forbidden,
+        "whether another owner exists is not told either"
+    );
+    assert_eq!(setting.client().activity(4).unwrap().sequence, 5);
+    let mut nowhere = ask(None, None);
+    nowhere.path.clear();
+    assert_eq!(
+        setting.client().why(nowhere).unwrap().unwrap_err(),
+        std::path::Path::new("../x")
+    );
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -17,7 +17,7 @@ use fuser::{
 
 use super::backing::Backings;
 use super::convert::{attr, caller, decode_device, directory_type, errno, open_flags, time_set};
-use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, RequestKind};
+use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, RequestKind, is_virtual};
 use crate::guard::PassthroughRule;
 use crate::sys;
 
@@ -77,7 +77,15 @@ impl Front {
 
 fn reply_entry(mount: &Mount, reply: ReplyEntry, result: Result<Entry, FsError>) {
     match result {
-        Ok(entry) => reply.entry_with_ttls(&entry.attr.ttl, &mount.name_ttl(), &attr(&entry.attr), GENERATION),
+        Ok(entry) => {
+            // A name of the tree may come to stand where the virtual directory is.
+            let name = if is_virtual(entry.attr.ino) {
+                Duration::ZERO
+            } else {
+                mount.name_ttl()
+            };
+            reply.entry_with_ttls(&entry.attr.ttl, &name, &attr(&entry.attr), GENERATION);
+        }
         Err(error) => reply.error(errno(&error)),
     }
 }
@@ -274,6 +282,13 @@ impl Filesystem for Front {
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.count(RequestKind::Open);
+        if is_virtual(ino.0) {
+            let bits = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+            return match self.mount.open_virtual(&caller(request), ino.0, flags.0) {
+                Ok(handle) => reply.opened(FileHandle(handle), bits),
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
         let opened = match self.mount.open(&caller(request), ino.0, flags.0) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),

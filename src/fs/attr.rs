@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::Asker;
 use super::caller::{Arrival, Caller, Who};
 use super::changing::lock_to_change;
 use super::errno::{FsError, Result};
@@ -12,12 +13,17 @@ use super::ledger::Present;
 use super::lookup::Attr;
 use super::mount::Mount;
 use super::open::present;
+use super::virtual_dir::{is_virtual, xattr_virtual};
 use crate::guard::{Author, Intent, Level};
 use crate::store::{Kind, Node, libc_flags as c};
 use crate::sys::{self, TimeSet};
 
 /// The virtual attribute by which a mount tells which guard serves it; never listed, never stored.
 pub const VIRTUAL_GUARD_XATTR: &str = "user.unclobber.guard";
+/// The virtual attribute that holds the number of a mount.
+pub const VIRTUAL_MOUNT_XATTR: &str = "user.unclobber.mount";
+/// The virtual attribute of every file that says where the caller's owner stands towards it.
+pub const VIRTUAL_STATE_XATTR: &str = "user.unclobber.state";
 
 /// Which attributes to change; those not given stay.
 #[derive(Debug, Clone, Copy, Default)]
@@ -204,12 +210,35 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn getxattr(&self, caller: &Caller, id: u64, name: &OsStr, hint: usize) -> Result<Vec<u8>> {
-        self.arrive(caller, Arrival::Asks);
+        let who = self.arrive(caller, Arrival::Asks);
         if name == VIRTUAL_GUARD_XATTR {
             return Ok(self.guard().id().as_bytes().to_vec());
         }
+        if name == VIRTUAL_MOUNT_XATTR {
+            return Ok(self.id().to_string().into_bytes());
+        }
+        xattr_virtual(id)?;
+        if name == VIRTUAL_STATE_XATTR {
+            return self.state_text(&who, &self.node(id)?);
+        }
         let fd = self.xattr_fd(id)?;
         Ok(sys::get_xattr(&*fd, name, hint)?)
+    }
+
+    /// What `user.unclobber.state` says of a file to the caller.
+    fn state_text(&self, who: &Who, node: &Arc<Node>) -> Result<Vec<u8>> {
+        if node.kind() != Kind::Regular {
+            return Err(FsError::Errno(c::ENODATA));
+        }
+        let asker = Asker {
+            uid: who.uid,
+            gid: who.gid,
+            pid: who.tid,
+        };
+        let text = self
+            .guard()
+            .state_text((who.owner, asker), *self.policy(), who.name_of(node), node)?;
+        Ok(text.into_bytes())
     }
 
     /// Lists extended attributes.
@@ -218,6 +247,9 @@ impl Mount {
     /// The backing filesystem's.
     pub fn listxattr(&self, caller: &Caller, id: u64, hint: usize) -> Result<Vec<u8>> {
         self.arrive(caller, Arrival::Asks);
+        if is_virtual(id) {
+            return Ok(Vec::new());
+        }
         let fd = self.xattr_fd(id)?;
         Ok(sys::list_xattr(&*fd, hint)?)
     }
@@ -228,6 +260,7 @@ impl Mount {
     /// The backing filesystem's.
     pub fn setxattr(&self, caller: &Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
         self.arrive(caller, Arrival::Other);
+        refuse_virtual(name)?;
         self.change_xattr(id, |fd| sys::set_xattr(fd, name, value, flags))
     }
 
@@ -237,6 +270,7 @@ impl Mount {
     /// The backing filesystem's.
     pub fn removexattr(&self, caller: &Caller, id: u64, name: &OsStr) -> Result<()> {
         self.arrive(caller, Arrival::Other);
+        refuse_virtual(name)?;
         self.change_xattr(id, |fd| sys::remove_xattr(fd, name))
     }
 
@@ -257,4 +291,13 @@ impl Mount {
         let node = self.node(id)?;
         self.guard().store.fd(&node).map_err(FsError::from)
     }
+}
+
+/// Virtual attributes are made by the mount and never stored.
+fn refuse_virtual(name: &OsStr) -> Result<()> {
+    let own = [VIRTUAL_GUARD_XATTR, VIRTUAL_MOUNT_XATTR, VIRTUAL_STATE_XATTR];
+    if own.iter().any(|own| name == *own) {
+        return Err(FsError::Errno(c::EPERM));
+    }
+    Ok(())
 }

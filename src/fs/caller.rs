@@ -355,17 +355,7 @@ impl Guard {
     /// or waits elsewhere): they count once it is certain that no creating call is under way in the thread.
     pub(super) fn settle_misses(&self, owner: OwnerId, entry: &EntryKey, but: u32) -> Result<()> {
         for thread in self.owners().threads() {
-            if thread.tid == but {
-                continue;
-            }
-            let waits = {
-                let notes = thread.notes.lock();
-                notes
-                    .miss
-                    .as_ref()
-                    .is_some_and(|miss| miss.owner == owner && miss.entry == *entry)
-            };
-            if !waits || !told(&thread) {
+            if thread.tid == but || told_miss(&thread, owner, entry).is_none() {
                 continue;
             }
             let miss = thread.notes.lock().miss.take();
@@ -375,6 +365,25 @@ impl Guard {
         }
         Ok(())
     }
+
+    /// When the owner was told that there is nothing, by a miss that would be settled if it were asked about now.
+    pub(super) fn unsettled_miss(&self, owner: OwnerId, entry: &EntryKey) -> Option<Generation> {
+        let threads = self.owners().threads();
+        threads
+            .iter()
+            .filter_map(|thread| told_miss(thread, owner, entry))
+            .max()
+    }
+}
+
+/// When the thread looked the name up and was told that there is nothing, where that has not been settled.
+fn told_miss(thread: &Thread<Notes>, owner: OwnerId, entry: &EntryKey) -> Option<Generation> {
+    let at = {
+        let notes = thread.notes.lock();
+        let miss = notes.miss.as_ref()?;
+        (miss.owner == owner && miss.entry == *entry).then_some(miss.at)?
+    };
+    told(thread).then_some(at)
 }
 
 /// Whether the thread has certainly returned from the call that missed: it has ended, or sleeps in a call that makes

@@ -230,6 +230,7 @@ impl Mount {
                 Produced::Whole,
             );
         });
+        self.guard().doers.changed_file(who.owner, who.process, node.key());
         self.note_bound(who, at, Some(node));
     }
 
@@ -239,6 +240,7 @@ impl Mount {
         let ledger = &self.guard().ledger;
         let bound = node.map(Node::key);
         let change = ledger.change(Author::Owner(who.owner), clock::now());
+        self.guard().doers.bound_name(who.owner, who.process, &key);
         ledger.with_entry_unchecked(key, bound, |record| {
             record.own_change(who.owner, who.process, bound, change)
         });
@@ -411,9 +413,12 @@ impl Mount {
         Ok(names)
     }
 
-    /// The attic's home is not part of the tree, and nothing may be made under its name.
-    pub(super) fn refuse_hidden(&self, dir: &Node, name: &OsStr) -> Result<()> {
-        if self.guard().store.is_hidden(dir, name) {
+    /// The attic's home and the virtual directory are not part of the tree: nothing may be made or taken away under their
+    /// names.
+    pub(super) fn refuse_hidden(&self, dir: &Arc<Node>, name: &OsStr) -> Result<()> {
+        if self.is_virtual_name(dir, name) {
+            Err(FsError::Errno(c::EROFS))
+        } else if self.guard().store.is_hidden(dir, name) {
             Err(FsError::Errno(c::EACCES))
         } else {
             Ok(())

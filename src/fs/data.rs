@@ -9,6 +9,7 @@ use super::handle::{FileHandle, IoMode};
 use super::judge::{Subject, Verdict, credit};
 use super::mount::Mount;
 use super::open::present;
+use super::virtual_dir::is_virtual_handle;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{FileState, Winner, libc_flags as c};
@@ -21,6 +22,9 @@ impl Mount {
     /// The backing filesystem's.
     pub fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.guard().events().operations.add();
+        if is_virtual_handle(handle) {
+            return self.read_virtual(handle, offset, buffer);
+        }
         let open = self.file(handle)?;
         self.settle(&open);
         self.observe_by_handle(&open)?;
@@ -206,6 +210,9 @@ impl Mount {
     /// The last descriptor of an open file is gone.
     pub fn release(&self, handle: u64) {
         self.guard().events().operations.add();
+        if is_virtual_handle(handle) {
+            return self.release_virtual(handle);
+        }
         let Some(open) = self.files.lock(&handle).remove(&handle) else {
             return;
         };

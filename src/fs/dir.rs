@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::caller::{Arrival, Caller};
 use super::errno::Result;
 use super::mount::Mount;
+use super::virtual_dir::{is_virtual, is_virtual_handle};
 use crate::store::{Node, libc_flags as c};
 use crate::sync::Mutex;
 use crate::sys;
@@ -66,6 +67,9 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn opendir(&self, caller: &Caller, id: u64) -> Result<u64> {
+        if is_virtual(id) {
+            return Ok(self.opendir_virtual(caller));
+        }
         self.arrive(caller, Arrival::Other);
         let node = self.node(id)?;
         let fd = self.guard().store.fd(&node)?;
@@ -86,6 +90,10 @@ impl Mount {
     /// The backing filesystem's.
     pub fn readdir(&self, handle: u64, position: u64, mut fill: impl FnMut(DirItem<'_>) -> bool) -> Result<()> {
         self.guard().events().operations.add();
+        if is_virtual_handle(handle) {
+            self.readdir_virtual(position, fill);
+            return Ok(());
+        }
         let open = self.dir_handle(handle)?;
         let mut listing = open.listing.lock();
         if position == 0 {

@@ -261,6 +261,7 @@ impl Mount {
             written: Mutex::new(written),
         });
         state.handles += 1;
+        self.guard().touched.note(handle.owner, &handle.at);
         if writes {
             state.begin_writing(self.id());
             self.attributes_changed(opening.node);

@@ -12,7 +12,9 @@ use super::events::Judged;
 use super::ledger::{Present, entry_key};
 use super::mount::Mount;
 use crate::clock;
-use crate::guard::{self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, OwnerId, Reason};
+use crate::guard::{
+    self, Author, Case, Change, Decision, EntryRecord, FileRecord, Generation, Intent, Keep, OwnerId, Policy, Reason,
+};
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
 use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
 use crate::sys::{self, Stat};
@@ -49,16 +51,78 @@ pub(super) enum Verdict {
 
 /// What is known when a refusal is reported.
 #[derive(Debug, Clone, Copy)]
-struct Finding {
-    standing: Standing,
+pub(super) struct Finding {
+    pub(super) standing: Standing,
     foreign: bool,
     /// The owner was refused a change of the file, and has not read it since.
     refused: bool,
     /// Its view rests on a change that nobody saw happening.
-    presumed: bool,
+    pub(super) presumed: bool,
     process_old: bool,
     by: Option<Change>,
     judged: Judged,
+}
+
+impl Finding {
+    /// From what is known.
+    pub(super) fn of(sight: &Sight<'_>, there: Option<&Present>) -> Self {
+        let (standing, owner) = (guard::standing(sight), sight.owner);
+        let file = sight.file;
+        Self {
+            standing,
+            foreign: guard::foreign(sight),
+            refused: file.is_some_and(|file| file.was_refused(owner)),
+            presumed: file.is_some_and(|file| file.is_presumed(owner)),
+            process_old: standing == Standing::Stale && file.is_some_and(|file| file.is_current(owner)),
+            by: last_change(sight.entry, file, owner),
+            judged: Judged::new(standing, there, file, owner),
+        }
+    }
+
+    /// The change that stands in the way.
+    pub(super) fn by(&self) -> Option<Change> {
+        self.by
+    }
+
+    /// What is to be done about a change: the table, and what stands beside it. Pure.
+    pub(super) fn weigh(
+        &mut self,
+        subject: (Intent, There),
+        readable: bool,
+        under_way: Option<Changing>,
+        (policy, latest): (&Policy, Generation),
+    ) -> Decision {
+        let (intent, there) = subject;
+        let mut case = Case {
+            intent,
+            there,
+            standing: self.standing,
+            foreign: self.foreign,
+            readable,
+        };
+        let decision = guard::decide(&case, policy);
+        if let (Decision::Allow(_), Some(changing)) = (decision, under_way) {
+            // What the other is about to write, this owner has not seen; and its own change would be written over.
+            case.standing = Standing::Stale;
+            self.by = Some(Change {
+                generation: latest,
+                author: Author::Owner(changing.owner),
+                at: changing.since,
+            });
+            let mut decision = guard::decide(&case, policy);
+            if let Decision::Refuse(reason) = &mut decision {
+                (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);
+            }
+            return decision;
+        }
+        if decision == Decision::Allow(Keep::Yes) && intent == Intent::Remove && self.refused {
+            // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
+            // stale is decided alike.
+            case.foreign = true;
+            return guard::decide(&case, policy);
+        }
+        decision
+    }
 }
 
 impl Mount {
@@ -76,37 +140,17 @@ impl Mount {
             }
         }
         let there = there(subject.there.map(|(node, _, _)| node.kind()));
-        let mut case = Case {
-            intent: subject.intent,
-            there,
-            standing: finding.standing,
-            foreign: finding.foreign,
-            readable: subject.there.is_none_or(|(_, stat, _)| may_read(who, stat)),
-        };
-        let mut decision = guard::decide(&case, self.policy());
-        if let (Decision::Allow(_), Some(changing)) = (decision, subject.under_way) {
-            // What the other is about to write, this owner has not seen; and its own change would be written over.
-            case.standing = Standing::Stale;
-            decision = guard::decide(&case, self.policy());
-            let (author, at) = (Author::Owner(changing.owner), changing.since);
-            finding.by = Some(Change {
-                generation: self.guard().ledger.latest(),
-                author,
-                at,
-            });
-            if let Decision::Refuse(reason) = &mut decision {
-                (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);
-            }
-        } else if decision == Decision::Allow(Keep::Yes) && subject.intent == Intent::Remove && finding.refused {
-            // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
-            // stale is decided alike.
-            case.foreign = true;
-            decision = guard::decide(&case, self.policy());
-        }
+        let readable = subject.there.is_none_or(|(_, stat, _)| may_read(who, stat));
+        let decision = finding.weigh(
+            (subject.intent, there),
+            readable,
+            subject.under_way,
+            (self.policy(), self.guard().ledger.latest()),
+        );
         if !matches!(decision, Decision::Refuse(_)) {
             who.passed(subject.intent, subject.at);
         }
-        finding.judged.rule = rule(&decision, &finding, &case);
+        finding.judged.rule = rule(&decision, &finding, subject.intent);
         who.judged.set(Some(finding.judged));
         match decision {
             Decision::Allow(_) if self.enforces() && finding.presumed && subject.intent != Intent::Append => {
@@ -147,17 +191,7 @@ impl Mount {
                     file: file.as_deref(),
                     there: present.map(|present| present.key),
                 };
-                let standing = guard::standing(&sight);
-                Finding {
-                    standing,
-                    foreign: guard::foreign(&sight),
-                    refused: file.as_deref().is_some_and(|file| file.was_refused(subject.owner)),
-                    presumed: file.as_deref().is_some_and(|file| file.is_presumed(subject.owner)),
-                    process_old: standing == Standing::Stale
-                        && file.as_deref().is_some_and(|file| file.is_current(subject.owner)),
-                    by: last_change(entry.as_deref(), file.as_deref(), subject.owner),
-                    judged: Judged::new(standing, present.as_ref(), file.as_deref(), subject.owner),
-                }
+                Finding::of(&sight, present.as_ref())
             })
     }
 
@@ -332,7 +366,7 @@ impl Guard {
         }
     }
 
-    fn author_name(&self, author: Author) -> String {
+    pub(super) fn author_name(&self, author: Author) -> String {
         match author {
             Author::Owner(OwnerId::NOBODY) => "an unknown process".to_owned(),
             Author::Owner(owner) => self.owners().name(owner).to_string(),
@@ -404,12 +438,12 @@ pub(super) fn there(kind: Option<Kind>) -> There {
 }
 
 /// The rule of `docs/SEMANTICS.md` by which something is refused.
-fn rule(decision: &Decision, finding: &Finding, case: &Case) -> &'static str {
+fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str {
     let Decision::Refuse(reason) = decision else { return "" };
     match reason.why {
         Why::ChangedSince if finding.process_old => "P2",
-        Why::NeverRead if case.intent == Intent::Remove && finding.refused => "D20",
-        Why::NeverRead if case.intent == Intent::Remove && !case.foreign => "D13",
+        Why::NeverRead if intent == Intent::Remove && finding.refused => "D20",
+        Why::NeverRead if intent == Intent::Remove && !finding.foreign => "D13",
         Why::NeverRead
         | Why::ChangedSince
         | Why::GoneSince
@@ -424,16 +458,21 @@ fn rule(decision: &Decision, finding: &Finding, case: &Case) -> &'static str {
 
 /// Whether the caller could take the step `read the file`.
 fn may_read(who: &Who, stat: &Stat) -> bool {
+    mode_lets_read(who.uid, stat, || who.is_in_group(stat.gid))
+}
+
+/// Whether a user may read a file by its mode.
+pub(super) fn mode_lets_read(uid: u32, stat: &Stat, in_group: impl FnOnce() -> bool) -> bool {
     const OWNER: u32 = 0o400;
     const GROUP: u32 = 0o040;
     const OTHER: u32 = 0o004;
-    if who.uid == 0 {
+    if uid == 0 {
         return true;
     }
     let bit = match () {
-        () if who.uid == stat.uid => OWNER,
+        () if uid == stat.uid => OWNER,
         () if stat.mode & GROUP == stat.mode & OTHER << 3 => OTHER,
-        () if who.is_in_group(stat.gid) => GROUP,
+        () if in_group() => GROUP,
         () => OTHER,
     };
     stat.mode & bit != 0

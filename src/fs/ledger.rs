@@ -223,6 +223,35 @@ impl Ledger {
         }
     }
 
+    /// What the records of a name and of the file there would say if they were brought up to date now; they are not.
+    pub(crate) fn copies(
+        &self,
+        entry: Option<&EntryKey>,
+        now: Option<&Present>,
+    ) -> (Option<EntryRecord>, Option<FileRecord>) {
+        let change = |author, at| Change {
+            generation: Generation(self.latest().0 + 1),
+            author,
+            at,
+        };
+        let bound = now.map(|now| now.key);
+        let known = entry.and_then(|key| self.entries.lock(key).get(key).cloned());
+        let name = known.map(|mut record| {
+            record.refresh(bound, change(Author::Outsider, crate::clock::now()));
+            record
+        });
+        let Some(now) = now else { return (name, None) };
+        let file = match self.with_known_file(now.key, |record| record.clone()) {
+            Some(mut record) => {
+                record.refresh(now.token, change(now.author, now.token.ctime));
+                record
+            }
+            None if now.token.ctime <= self.started => FileRecord::baseline(now.token, self.latest()),
+            None => FileRecord::changed(now.token, change(now.author, now.token.ctime)),
+        };
+        (name, Some(file))
+    }
+
     /// Number of records of files and of names.
     pub(crate) fn len(&self) -> (usize, usize) {
         let (mut files, mut entries) = (0, 0);

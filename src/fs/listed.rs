@@ -7,6 +7,7 @@ use super::dir::DirItem;
 use super::errno::Result;
 use super::lookup::{Attr, Entry};
 use super::mount::Mount;
+use super::virtual_dir::is_virtual_handle;
 use crate::store::Node;
 
 impl Mount {
@@ -21,6 +22,13 @@ impl Mount {
         position: u64,
         mut fill: impl FnMut(DirItem<'_>, &Attr) -> bool,
     ) -> Result<()> {
+        if is_virtual_handle(handle) {
+            self.readdir_virtual(position, |item| match self.attr_virtual(item.ino) {
+                Ok(found) => fill(item, &found),
+                Err(_) => false,
+            });
+            return Ok(());
+        }
         let dir = self.dir_of(handle)?;
         self.readdir(handle, position, |item| {
             if item.name == "." || item.name == ".." {

@@ -13,6 +13,7 @@ use super::caller::{Arrival, Caller};
 use super::errno::{FsError, Result};
 use super::ledger::entry_key;
 use super::mount::Mount;
+use super::virtual_dir::is_virtual;
 use crate::guard::{Level, Timestamp};
 use crate::store::{Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat, Statfs};
@@ -41,6 +42,9 @@ impl Mount {
     /// # Errors
     /// `ENOENT` when there is nothing; the thread has then seen that, unless its next request makes the name.
     pub fn lookup(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<Entry> {
+        if let Some(found) = self.lookup_virtual(caller, parent, name) {
+            return found;
+        }
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Looks(dir.key(), name));
         let guard = self.guard();
@@ -98,6 +102,9 @@ impl Mount {
     /// The backing filesystem's.
     pub fn getattr(&self, caller: &Caller, id: u64, handle: Option<u64>) -> Result<Attr> {
         self.arrive(caller, Arrival::Asks);
+        if is_virtual(id) {
+            return self.attr_virtual(id);
+        }
         let node = self.node(id)?;
         let stat = match handle.and_then(|handle| self.file(handle).ok()) {
             Some(open) => sys::stat(open.file())?,
@@ -169,6 +176,9 @@ impl Mount {
     /// `EACCES`, or the backing filesystem's.
     pub fn access(&self, caller: &Caller, id: u64, mask: i32) -> Result<()> {
         self.arrive(caller, Arrival::Other);
+        if is_virtual(id) {
+            return Self::access_virtual(mask);
+        }
         let node = self.node(id)?;
         let fd = self.guard().store.fd(&node)?;
         Ok(sys::access(&*fd, mask)?)
@@ -180,7 +190,7 @@ impl Mount {
     /// The backing filesystem's.
     pub fn statfs(&self, caller: &Caller, id: u64) -> Result<Statfs> {
         self.arrive(caller, Arrival::Other);
-        let node = self.node(id)?;
+        let node = self.node_or_root(id)?;
         let fd = self.guard().store.fd(&node)?;
         Ok(sys::statfs(&*fd)?)
     }

@@ -3,15 +3,20 @@
 //! One method per operation, plain reply types, one errno table. Knows nothing of FUSE's wire format and no fuser
 //! type.
 
+mod activity;
 mod attr;
 mod cache;
 mod caller;
 mod changing;
 mod create;
 mod data;
+mod difference;
 mod dir;
+mod doers;
 mod errno;
 mod events;
+mod explain;
+mod explained;
 mod handle;
 mod judge;
 mod keep;
@@ -28,17 +33,26 @@ pub mod probe;
 mod publish;
 mod rename;
 mod requests;
+mod spot;
 mod upkeep;
+mod virtual_dir;
 mod watch;
 
-pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR};
+pub use activity::{Activity, OwnerActivity};
+pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR, VIRTUAL_MOUNT_XATTR, VIRTUAL_STATE_XATTR};
 pub use cache::KernelCache;
 pub use caller::Caller;
+pub use difference::Difference;
 pub use errno::{FsError, Result, errno_text, refusal_errno};
+pub use explained::{
+    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View,
+};
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
 pub use mount::{Mount, MountOptions};
 pub use requests::{RequestKind, Requests};
+pub use spot::names_of;
+pub use virtual_dir::is_virtual;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -92,6 +106,10 @@ pub struct Guard {
     pub(crate) ledger: Ledger,
     owners: Owners<Notes>,
     events: Events,
+    /// Which commands made the last changes.
+    doers: doers::Doers,
+    /// What owners opened last.
+    touched: activity::Touched,
     options: GuardOptions,
     mounts: Mutex<Vec<Weak<Mount>>>,
     next_mount: AtomicU64,
@@ -169,6 +187,8 @@ impl Guard {
             ledger: Ledger::new(clock::now(), options.max_records),
             owners: caller::owners(options.max_fds),
             events: Events::default(),
+            doers: doers::Doers::default(),
+            touched: activity::Touched::default(),
             options,
             mounts: Mutex::new(Vec::new()),
             next_mount: AtomicU64::new(1),
@@ -207,6 +227,7 @@ impl Guard {
         }
         let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
         let mount = Arc::new(Mount::new(Arc::clone(self), id, options));
+        mount.tell_virtual_name();
         let mut mounts = self.mounts.lock();
         mounts.retain(|known| known.strong_count() > 0);
         mounts.push(Arc::downgrade(&mount));

@@ -18,6 +18,7 @@ use super::cache::{Doubt, KernelCache, Told};
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
+use super::virtual_dir::is_virtual;
 use super::{Guard, MountStatus, Requests};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
@@ -84,6 +85,8 @@ pub struct Mount {
     pub(super) moved_dirs: Mutex<Vec<(u64, Timestamp)>>,
     pub(super) files: Sharded<HashMap<u64, Arc<FileHandle>>>,
     pub(super) dirs: Sharded<HashMap<u64, Arc<DirHandle>>>,
+    /// What open virtual files hold.
+    pub(super) virtuals: Sharded<HashMap<u64, Arc<[u8]>>>,
     next_handle: AtomicU64,
     passthrough: AtomicBool,
     ended: AtomicBool,
@@ -107,6 +110,7 @@ impl Mount {
             moved_dirs: Mutex::default(),
             files: Sharded::default(),
             dirs: Sharded::default(),
+            virtuals: Sharded::default(),
             next_handle: AtomicU64::new(1),
             passthrough: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -200,6 +204,8 @@ impl Mount {
     pub(super) fn node(&self, id: u64) -> Result<Arc<Node>> {
         match self.inodes.lock(&id).get(&id) {
             Some(inode) => Ok(Arc::clone(&inode.node)),
+            // Whatever needs a node would change it.
+            None if is_virtual(id) => Err(FsError::Errno(c::EROFS)),
             None => Err(FsError::Errno(c::ESTALE)),
         }
     }

@@ -25,9 +25,7 @@ impl Mount {
     pub fn unlink(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<()> {
         let who = self.arrive(caller, Arrival::Other);
         let dir = self.node(parent)?;
-        if self.guard().store.is_hidden(&dir, name) {
-            return Err(FsError::Errno(c::ENOENT));
-        }
+        self.refuse_hidden(&dir, name)?;
         self.check_dir(&who, &dir)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
@@ -166,9 +164,7 @@ impl Mount {
     pub fn rmdir(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<()> {
         let who = self.arrive(caller, Arrival::Other);
         let dir = self.node(parent)?;
-        if self.guard().store.is_hidden(&dir, name) {
-            return Err(FsError::Errno(c::ENOENT));
-        }
+        self.refuse_hidden(&dir, name)?;
         self.check_dir(&who, &dir)?;
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;

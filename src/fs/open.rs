@@ -243,6 +243,7 @@ impl Mount {
                 record.observe_present(who.owner, None, node.key());
             });
         }
+        self.guard().doers.changed_file(who.owner, who.process, node.key());
         Ok(())
     }
 }

@@ -73,5 +73,6 @@ impl Guard {
         let keep = |id: OwnerId| id > newest || id == OwnerId::NOBODY || known.binary_search(&id).is_ok();
         self.ledger.retain_owners(keep);
         self.events.retain_owners(keep);
+        self.touched.retain_owners(keep);
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::history::History;
 use super::version::{Author, Change, Generation};
 use super::views::ProcessViews;
-use super::{OwnerId, Process, Token};
+use super::{OwnerId, Process, Timestamp, Token};
 
 /// What an owner knows of the content it has just changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,6 +21,24 @@ pub enum Produced {
     Whole,
 }
 
+/// What tells the copy of a version apart from those of others, wherever it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// Its size in bytes.
+    pub size: u64,
+    /// When its content was changed last.
+    pub mtime: Timestamp,
+}
+
+impl From<Token> for Version {
+    fn from(token: Token) -> Self {
+        Self {
+            size: token.size,
+            mtime: token.mtime,
+        }
+    }
+}
+
 /// One file, and every owner's and process's view of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRecord {
@@ -29,6 +47,8 @@ pub struct FileRecord {
     history: History,
     /// In order of owner: a file may have been seen by very many.
     owners: SmallVec<[(OwnerId, Generation); 2]>,
+    /// Versions before the present one that owners saw last: no more than there are such owners.
+    past: Vec<(Generation, Version)>,
     /// Owners that were told to read the file and have not.
     refused: SmallVec<[OwnerId; 1]>,
     /// Owners whose view moved along with a change that was put down to them without having been seen happening.
@@ -46,6 +66,7 @@ impl FileRecord {
             generation,
             history,
             owners,
+            past: Vec::new(),
             refused: SmallVec::new(),
             presumed: SmallVec::new(),
             processes: ProcessViews::default(),
@@ -143,6 +164,23 @@ impl FileRecord {
         self.position(owner).ok().map(|index| self.owners[index].1)
     }
 
+    /// What the version that the owner saw last was, as far as that is still known.
+    #[must_use]
+    pub fn seen_version(&self, owner: OwnerId) -> Option<Version> {
+        let seen = self.view(owner)?;
+        if seen == self.generation {
+            return Some(self.token.into());
+        }
+        let past = self.past.iter().find(|(generation, _)| *generation == seen);
+        past.map(|(_, version)| *version)
+    }
+
+    /// The owner's processes that hold an older copy than the last foreign change.
+    #[must_use]
+    pub fn old_processes(&self, owner: OwnerId) -> Vec<Process> {
+        self.processes.old(owner, &self.history)
+    }
+
     /// Whether the owner has seen the present version.
     #[must_use]
     pub fn is_current(&self, owner: OwnerId) -> bool {
@@ -201,6 +239,7 @@ impl FileRecord {
         self.refused.retain(|known| *known != owner);
         self.presumed.retain(|known| *known != owner);
         self.processes.forget_owner(owner);
+        self.tidy_past();
     }
 
     /// Forgets what all owners have seen for which `keep` says no.
@@ -208,6 +247,7 @@ impl FileRecord {
         self.owners.retain(|(known, _)| keep(*known));
         self.refused.retain(|known| keep(*known));
         self.processes.retain_owners(keep);
+        self.tidy_past();
     }
 
     /// Forgets the views of a process that has ended.
@@ -234,6 +274,14 @@ impl FileRecord {
             Ok(index) => self.owners[index].1 = generation,
             Err(index) => self.owners.insert(index, (owner, generation)),
         }
+        self.tidy_past();
+    }
+
+    /// Forgets versions that nobody saw last any more.
+    fn tidy_past(&mut self) {
+        let owners = &self.owners;
+        self.past
+            .retain(|(generation, _)| owners.iter().any(|(_, seen)| seen == generation));
     }
 
     /// Where the owner's view is, or where it belongs.
@@ -242,10 +290,14 @@ impl FileRecord {
     }
 
     fn advance(&mut self, token: Token, change: Change) {
+        if self.owners.iter().any(|(_, seen)| *seen == self.generation) {
+            self.past.push((self.generation, self.token.into()));
+        }
         self.token = token;
         // A number out of order could make an old view look current. In doubt nobody has seen anything.
         if change.generation <= self.generation {
             self.owners.clear();
+            self.past.clear();
             self.processes.clear();
         }
         self.generation = self.generation.max(change.generation);

@@ -20,13 +20,13 @@ mod tests;
 
 pub use decide::{Case, Decision, Intent, Keep, Reason, There, decide};
 pub use entry::{EntryRecord, EntryView};
-pub use file::{FileRecord, Produced};
+pub use file::{FileRecord, Produced, Version};
 pub use history::History;
 pub use ids::{EntryKey, FileKey, OwnerId, Process, Timestamp, Token};
 pub use levels::Level;
 pub use policy::{
     CacheRule, CreateRule, DurabilityRule, Mode, PassthroughRule, Policy, RemoveRule, UnseenRule, ViewRule,
 };
-pub use refusal::{Code, OUTSIDE, Refusal, SEVERAL, Step, Why};
+pub use refusal::{Code, OUTSIDE, Refusal, SEVERAL, Step, Why, age, printable};
 pub use standing::{Sight, Standing, foreign, process_holds_old, standing};
 pub use version::{Author, Change, Generation};

@@ -167,7 +167,9 @@ impl Refusal {
         line
     }
 
-    fn cause(&self, now: Timestamp) -> String {
+    /// What is wrong, in words.
+    #[must_use]
+    pub fn cause(&self, now: Timestamp) -> String {
         let owner = quoted(&self.owner);
         match self.why {
             Why::NeverRead if self.changed_by.is_none() => format!("{owner} has not read it"),
@@ -221,7 +223,8 @@ impl Refusal {
 }
 
 /// How long ago `at` was, in the largest unit that says something. Clocks may run backwards.
-fn age(at: Timestamp, now: Timestamp) -> String {
+#[must_use]
+pub fn age(at: Timestamp, now: Timestamp) -> String {
     match now.sec.saturating_sub(at.sec) {
         i64::MIN..=0 => "just now".to_owned(),
         seconds @ 1..=119 => format!("{seconds} s ago"),
@@ -232,7 +235,8 @@ fn age(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// The text with everything escaped that could break the line or hide in it; quotes are left alone.
-fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

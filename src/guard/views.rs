@@ -64,6 +64,18 @@ impl ProcessViews {
             .is_some_and(|change| self.0[index].generation < change.generation)
     }
 
+    /// The owner's processes that hold a copy older than the last change by anybody else.
+    pub(super) fn old(&self, owner: OwnerId, history: &History) -> Vec<Process> {
+        let Some(change) = history.last_foreign(owner) else {
+            return Vec::new();
+        };
+        let views = self.0.iter().filter(|view| view.owner == owner);
+        views
+            .filter(|view| view.generation < change.generation)
+            .map(|view| view.process)
+            .collect()
+    }
+
     /// Lets the owner's next observation count as the process's own.
     pub(super) fn refuse(&mut self, owner: OwnerId, process: Option<Process>) {
         if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {

@@ -149,10 +149,17 @@ impl Attic {
         self.added.load(Ordering::Relaxed) > self.limits.size / SHARE
     }
 
-    /// Whether `name` at the root of the tree is the attic's home.
+    /// Whether `name` at the root of the tree is the attic's home, or would become it: not where somebody has put
+    /// something of their own there since.
     #[must_use]
     pub fn is_own(&self, name: &OsStr) -> bool {
-        name == self.name
+        name == self.name && (self.has_home() || usable(&self.root, self.name))
+    }
+
+    fn has_home(&self) -> bool {
+        let home = self.home.lock();
+        home.as_ref()
+            .is_some_and(|home| sys::stat(&home.home).is_ok_and(|stat| stat.nlink > 0))
     }
 
     fn home(&self) -> Result<Arc<Home>> {
@@ -172,6 +179,10 @@ impl Attic {
     }
 
     fn make_home(&self) -> Result<Home> {
+        if !usable(&self.root, self.name) {
+            log::warn!("{} is something else's by now: nothing can be kept", self.name);
+            return Err(sys::SysError::new("mkdirat", c::EEXIST).into());
+        }
         let home = make_dir(&*self.root, OsStr::new(self.name))?;
         // The owner of the tree must be able to remove it; the files in it keep their own modes and owners.
         let root = sys::stat(&*self.root)?;

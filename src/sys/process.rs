@@ -201,6 +201,11 @@ pub fn same_pid_namespace(pid: u32) -> Result<bool> {
 }
 
 /// One read of a file in `/proc/PID`: these are made anew at each open, and most fit a page.
+/// The command of a process, as the kernel names it: at most 15 bytes, chosen by the program.
+pub fn command_of(pid: u32) -> Result<String> {
+    Ok(read_proc(pid, "comm")?.trim_end_matches('\n').to_owned())
+}
+
 fn read_proc(pid: u32, file: &str) -> Result<String> {
     let path = format!("/proc/{pid}/{file}");
     let fail = |call, error: &std::io::Error| SysError::from_io(call, error).name(&path);

@@ -316,3 +316,34 @@ fn a_name_forgets() {
     entry.forget_owner(A);
     assert!(entry.is_idle());
 }
+
+#[test]
+fn the_version_an_owner_saw_is_known_as_long_as_it_is_its_last() {
+    let mut file = baseline();
+    assert_eq!(file.seen_version(A), None);
+    file.observe(A, None);
+    assert_eq!(file.seen_version(A), Some(token(1).into()));
+    for number in 2..1000 {
+        file.own_change(B, None, token(number), change(number, by(B)), Produced::Whole);
+    }
+    assert_eq!(file.seen_version(A), Some(token(1).into()));
+    assert_eq!(file.seen_version(B), Some(token(999).into()));
+    file.observe(A, None);
+    assert_eq!(file.seen_version(A), Some(token(999).into()));
+    file.refresh(token(1000), change(1000, Author::Outsider));
+    assert_eq!(file.seen_version(A), Some(token(999).into()));
+    file.forget_owner(A);
+    file.forget_owner(B);
+    assert_eq!(file.seen_version(A), None);
+}
+
+#[test]
+fn processes_with_an_old_copy_are_known() {
+    let mut file = baseline();
+    file.observe(A, Some(P));
+    assert!(file.old_processes(A).is_empty());
+    file.refresh(token(2), change(2, Author::Outsider));
+    assert_eq!((file.old_processes(A), file.old_processes(B)), (vec![P], Vec::new()));
+    file.observe(A, Some(P));
+    assert!(file.old_processes(A).is_empty());
+}

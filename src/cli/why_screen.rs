@@ -1,0 +1,324 @@
+//! What `unclobber why` shows to somebody who knows nothing of the product: where they stand, what would happen, and
+//! what to do next.
+//!
+//! It never computes an answer, only words it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::args::WhyArgs;
+use super::output::Style;
+use crate::clock;
+use crate::control::WhyReply;
+use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, View};
+use crate::guard::{OUTSIDE, SEVERAL, Timestamp, age, printable};
+
+/// The answer in words.
+pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Style) -> String {
+    let about = About {
+        args,
+        base,
+        found: &answer.explanation,
+        own: answer.own.as_deref(),
+        style,
+    };
+    match answer.explanation.views.as_slice() {
+        [view] if view.owner.is_some() => about.one(view),
+        views => about.all(views, answer.others),
+    }
+}
+
+struct About<'a> {
+    args: &'a WhyArgs,
+    /// Where the guarded directory is.
+    base: &'a Path,
+    found: &'a Explanation,
+    own: Option<&'a str>,
+    style: Style,
+}
+
+impl About<'_> {
+    fn one(&self, view: &View) -> String {
+        let mut text = format!("{}\n\n", self.style.paint("1", &self.title()));
+        let who = view.owner.as_deref().unwrap_or_default();
+        let mut facts = vec![
+            if self.own.is_some() {
+                ("you are", format!("owner {}", quoted(who)))
+            } else {
+                ("owner", quoted(who))
+            },
+            ("knows", self.knows(view)),
+            ("there now", self.there()),
+        ];
+        if self.own.is_some() {
+            facts[1].0 = "you know";
+        }
+        facts.push(("changed by", changed(view.changed.as_ref(), self.own.is_some())));
+        if let Some(told) = &view.last_refusal {
+            facts.push(("last refusal", format!("{}: {}", ago(told.at), told.line)));
+        }
+        for (name, fact) in facts {
+            add(&mut text, &format!("  {name:<13} {fact}\n"));
+        }
+        text.push('\n');
+        text.push_str(&self.outcome(view));
+        if let Some(difference) = &view.difference {
+            text.push_str(&show(difference));
+        }
+        text
+    }
+
+    /// One line for each owner.
+    fn all(&self, views: &[View], others: usize) -> String {
+        let mut text = format!("{}\n\n", self.style.paint("1", &self.title()));
+        add(&mut text, &format!("  {:<13} {}\n", "there now", self.there()));
+        if let Some(view) = views.first() {
+            let line = changed(view.changed.as_ref(), false);
+            add(&mut text, &format!("  {:<13} {line}\n", "changed by"));
+        }
+        text.push('\n');
+        let names: Vec<String> = views
+            .iter()
+            .map(|view| view.owner.as_deref().map_or_else(|| "anybody else".to_owned(), quoted))
+            .collect();
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        for (view, name) in views.iter().zip(&names) {
+            let step = view
+                .step
+                .as_deref()
+                .map_or_else(String::new, |step| format!(": {step}"));
+            let line = format!(
+                "  {name:<width$}  {}; {} it now: {}{step}\n",
+                self.knows(view),
+                doing(self.args.op),
+                self.word(view)
+            );
+            add(&mut text, &line);
+        }
+        if others > 0 {
+            add(
+                &mut text,
+                &format!("\n{others} other owners have nothing to do with it.\n"),
+            );
+        }
+        let path = shell_word(&self.args.path);
+        if views.iter().any(|view| view.owner.is_some()) {
+            add(
+                &mut text,
+                &format!("\nmore about one of them: unclobber why {path} --owner NAME\n"),
+            );
+        }
+        if self.args.diff {
+            text.push_str("--diff needs --owner NAME: what has changed depends on what the owner has read\n");
+        }
+        text
+    }
+
+    fn title(&self) -> String {
+        let typed = printable(&self.args.path.to_string_lossy());
+        let path = printable(&self.found.path);
+        if typed.ends_with(&path) {
+            typed
+        } else {
+            format!("{typed} (in the guarded directory: {path})")
+        }
+    }
+
+    fn there(&self) -> String {
+        let found = self.found;
+        let modified = found
+            .modified
+            .map_or_else(String::new, |at| format!(", changed {}", ago(at)));
+        let writer = found.being_written_by.as_deref().map_or_else(String::new, |owner| {
+            format!("; owner {} is writing it at this moment", quoted(owner))
+        });
+        match found.there.as_str() {
+            "nothing" => "nothing".to_owned(),
+            "file" => format!("a file of {} bytes{modified}{writer}", found.size.unwrap_or(0)),
+            "directory" => "a directory".to_owned(),
+            _ => "something that is no regular file".to_owned(),
+        }
+    }
+
+    fn knows(&self, view: &View) -> String {
+        let (has, knows, knew, does) = if self.own.is_some() {
+            ("you have", "you know", "you knew", "you do not know")
+        } else {
+            ("has", "knows", "knew", "does not know")
+        };
+        let nothing = self.found.there == "nothing";
+        match view.view.as_str() {
+            "current" => format!("{has} read it as it is now"),
+            "stale" if nothing => format!("{knew} a file here, which has gone since"),
+            "stale" => format!("{has} read an older version of it"),
+            "absent" => format!("{knows} that nothing is here"),
+            _ if nothing => format!("{does} what is here"),
+            _ if self.found.there != "file" => "that is no file".to_owned(),
+            _ => format!("{has} not read it"),
+        }
+    }
+
+    fn word(&self, view: &View) -> String {
+        match view.outcome {
+            Outcome::Allowed if view.recorded => self.style.paint("33", "ALLOWED, and recorded as a refusal"),
+            Outcome::Allowed => self.style.paint("32", "ALLOWED"),
+            Outcome::Refused => self.style.paint("1;31", "REFUSED"),
+            Outcome::Fails => self.style.paint("1;31", "FAILS"),
+        }
+    }
+
+    fn outcome(&self, view: &View) -> String {
+        let mut text = format!("{} it now: {}", doing(self.args.op), self.word(view));
+        if let Some(error) = &view.error {
+            let code = view
+                .code
+                .as_deref()
+                .map_or_else(String::new, |code| format!(" ({code})"));
+            add(&mut text, &format!(", with the error \"{error}\"{code}"));
+        }
+        text.push('\n');
+        if let Some(cause) = &view.cause {
+            add(&mut text, &format!("  because: {cause}\n"));
+        }
+        if view.outcome == Outcome::Fails {
+            text.push_str("  as on any filesystem: this is no refusal of unclobber\n");
+        }
+        if self.found.level == "off" {
+            text.push_str("  it is not guarded: unclobber neither refuses nor keeps anything here\n");
+        }
+        if view.keeps {
+            text.push_str("  what is there now would be kept: `unclobber undo` brings it back\n");
+        }
+        text.push('\n');
+        text.push_str(&self.next(view));
+        for holder in &view.old_copies {
+            let line = format!(
+                "but {} (process {}) holds an older copy: it is refused until the file is read again\n",
+                printable(&holder.command),
+                holder.pid
+            );
+            add(&mut text, &line);
+        }
+        if view.view == "stale" && !self.args.diff {
+            let owner = self.owner_flag(view);
+            let path = shell_word(&self.args.path);
+            let line = match (&view.copy, self.found.there.as_str()) {
+                (Some(copy), "nothing") => format!("the version that was read is in the attic: {}\n", copy.id),
+                (Some(_), _) => format!("what has changed since it was read: unclobber why {path}{owner} --diff\n"),
+                (None, _) => "no copy of the version that was read was kept\n".to_owned(),
+            };
+            add(&mut text, &line);
+        }
+        text
+    }
+
+    fn owner_flag(&self, view: &View) -> String {
+        match (&view.owner, self.own) {
+            (Some(owner), None) => format!(" --owner {owner}"),
+            _ => String::new(),
+        }
+    }
+
+    fn next(&self, view: &View) -> String {
+        let Some(step) = view.step.as_deref() else {
+            return match view.outcome {
+                Outcome::Fails => {
+                    "what to do next: look at the error; unclobber does not stand in the way\n".to_owned()
+                }
+                Outcome::Allowed | Outcome::Refused => "what to do next: nothing, go ahead\n".to_owned(),
+            };
+        };
+        let writer = self.found.being_written_by.as_ref();
+        let mut text = match writer.filter(|writer| Some(*writer) != view.owner.as_ref()) {
+            Some(writer) if step.starts_with("read") => {
+                format!("what to do next: wait until {} has closed it, {step}\n", quoted(writer))
+            }
+            Some(_) | None => format!("what to do next: {step}\n"),
+        };
+        if step.contains("read the file") {
+            let path = shell_word(&self.args.path);
+            let line = match (&view.owner, self.own) {
+                (Some(owner), None) => {
+                    let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
+                    format!("  for example:   cd {base} && unclobber run --owner {owner} -- cat {below}\n")
+                }
+                _ => format!("  for example:   cat {path}\n"),
+            };
+            add(&mut text, &line);
+        }
+        text
+    }
+}
+
+fn doing(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Write => "writing to",
+        Operation::Edit => "editing",
+        Operation::Remove => "removing",
+        Operation::Create => "creating",
+    }
+}
+
+fn changed(changed: Option<&Changed>, yours: bool) -> String {
+    let Some(changed) = changed else {
+        return "nobody since the guard began".to_owned();
+    };
+    let by = match changed.by.as_str() {
+        _ if changed.own && yours => "you".to_owned(),
+        OUTSIDE => "somebody outside the mount".to_owned(),
+        SEVERAL => "one of several owners that had it open".to_owned(),
+        owner => format!("owner {}", quoted(owner)),
+    };
+    let command = match (&changed.command, changed.pid) {
+        (Some(command), Some(pid)) => format!(" with {} (process {pid})", printable(command)),
+        _ => String::new(),
+    };
+    let when = changed
+        .at
+        .map_or_else(|| ", noticed now".to_owned(), |at| format!(", {}", ago(at)));
+    let gone = if changed.gone { ", who removed it" } else { "" };
+    format!("{by}{command}{gone}{when}")
+}
+
+fn show(difference: &Difference) -> String {
+    let mut text = "\nwhat has changed since it was read:\n".to_owned();
+    match (&difference.text, &difference.none) {
+        (Some(shown), _) => {
+            text.push_str(shown);
+            if difference.cut {
+                text.push_str("(more has changed than is shown here)\n");
+            }
+        }
+        (None, why) => add(
+            &mut text,
+            &format!("  cannot be shown: {}\n", why.as_deref().unwrap_or("nothing is known")),
+        ),
+    }
+    text
+}
+
+fn ago(at: i64) -> String {
+    age(Timestamp { sec: at, nsec: 0 }, clock::now())
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", printable(name))
+}
+
+/// A path as a shell takes it.
+fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=~".contains(c);
+    if !text.is_empty() && text.chars().all(plain) && !text.starts_with(['-', '~']) {
+        text.into_owned()
+    } else {
+        let text = printable(&text).replace('\'', "'\\''");
+        let dashed = if text.starts_with('-') { "./" } else { "" };
+        format!("'{dashed}{text}'")
+    }
+}
+
+fn add(text: &mut String, more: &str) {
+    // Writing to a string cannot fail.
+    let _written = text.write_str(more);
+}

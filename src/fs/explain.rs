@@ -1,0 +1,416 @@
+//! What the guard knows of a path and would decide, for those who ask why.
+//!
+//! Runs the very decision that a change would meet, on copies of what is known. Never records or changes anything: no
+//! observation, no refusal, no record.
+
+use std::sync::Arc;
+
+use super::Guard;
+use super::caller::At;
+use super::changing::change_under_way;
+use super::difference::{Difference, compare};
+use super::errno::{Result, errno_text, refusal_errno};
+use super::explained::{
+    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View,
+};
+use super::judge::{Finding, mode_lets_read, there};
+use super::ledger::Present;
+use super::spot::Spot;
+use crate::clock;
+use crate::guard::{
+    Author, Change, Decision, EntryRecord, EntryView, FileKey, FileRecord, Intent, Keep, Level, Mode, OwnerId, Policy,
+    Reason, Refusal, Sight, Standing, Step, There, Version,
+};
+use crate::store::{Changing, Kind, Node, libc_flags as c};
+use crate::sys::{self, Stat};
+
+/// Stands for anybody who has seen nothing: no owner has this number.
+const ANYBODY: OwnerId = OwnerId(u32::MAX);
+
+/// A path, and all that is the same for everybody.
+struct Scene<'q> {
+    question: &'q Question<'q>,
+    at: At,
+    path: String,
+    found: Option<(Arc<Node>, Stat)>,
+    /// The file there, if it is one.
+    present: Option<Present>,
+    /// Changes under way, by whomever.
+    changing: Vec<Changing>,
+    there: There,
+    level: Level,
+    readable: bool,
+    nowhere: bool,
+}
+
+/// What one owner knows.
+struct Knowledge {
+    owner: OwnerId,
+    entry: Option<EntryRecord>,
+    file: Option<FileRecord>,
+}
+
+impl Guard {
+    /// Answers a question about a path.
+    ///
+    /// # Errors
+    /// The backing filesystem's, where the path cannot be followed.
+    pub fn explain(&self, question: &Question<'_>) -> Result<Explained> {
+        let follow = question.operation != Operation::Remove && question.operation != Operation::Create;
+        let (at, found, nowhere) = match self.spot(question.path, follow)? {
+            Spot::Elsewhere(path) => return Ok(Explained::Elsewhere(path)),
+            Spot::Here { at, found, nowhere } => (at, found, nowhere),
+        };
+        let scene = self.scene(question, at, found, nowhere)?;
+        let views = question.owners.iter().map(|owner| self.view(&scene, *owner));
+        let file = scene.found.as_ref().filter(|_| scene.there == There::Regular);
+        Ok(Explained::Answer(Box::new(Explanation {
+            path: scene.path.clone(),
+            level: level_word(scene.level).to_owned(),
+            operation: question.operation,
+            there: there_word(scene.there).to_owned(),
+            size: file.map(|(_, stat)| stat.size),
+            modified: scene.found.as_ref().map(|(_, stat)| stat.mtime.sec),
+            being_written_by: under_way(&scene, ANYBODY).map(|changing| self.owners().name(changing.owner).to_string()),
+            views: views.collect(),
+        })))
+    }
+
+    /// Where an owner stands towards a file, and what clears the way to change it, in a few words.
+    pub(super) fn state_text(&self, who: (OwnerId, Asker), policy: Policy, at: At, node: &Arc<Node>) -> Result<String> {
+        let question = Question {
+            path: &[],
+            operation: Operation::Write,
+            owners: &[],
+            policy,
+            read_only: false,
+            asker: who.1,
+            difference: false,
+        };
+        let stat = match node.staged_file() {
+            Some(file) => sys::stat(&*file)?,
+            None => self.store.stat(node)?,
+        };
+        let scene = self.scene(&question, at, Some((Arc::clone(node), stat)), false)?;
+        if scene.level == Level::Off {
+            return Ok("off: not guarded".to_owned());
+        }
+        let view = self.view(&scene, Some(who.0));
+        let may = view.step.as_deref().unwrap_or("it may be changed");
+        Ok(match (&view.cause, view.recorded) {
+            (Some(cause), false) => format!("{}: {cause}; {may}", view.view),
+            (Some(cause), true) => format!("{}: {cause}; nothing is refused here", view.view),
+            (None, _) => format!("{}: {may}", view.view),
+        })
+    }
+
+    fn scene<'q>(
+        &self,
+        question: &'q Question<'q>,
+        at: At,
+        mut found: Option<(Arc<Node>, Stat)>,
+        nowhere: bool,
+    ) -> Result<Scene<'q>> {
+        let (mut present, mut changing) = (None, Vec::new());
+        if let Some((node, stat)) = &mut found
+            && node.kind() == Kind::Regular
+        {
+            let state = node.content().lock();
+            // As it is while nobody who comes through a mount can change it.
+            *stat = match &state.staged {
+                Some(staged) => sys::stat(&*staged.file)?,
+                None => self.store.stat(node)?,
+            };
+            present = Some(Present {
+                key: node.key(),
+                token: stat.token(),
+                author: self.credit(node, stat, &state),
+            });
+            changing.extend_from_slice(&state.changing);
+        }
+        let kind = found.as_ref().map(|(node, _)| node.kind());
+        let level = match &found {
+            Some((node, _)) if node.kind() == Kind::Regular => self.level_of_file(at.dir.as_ref(), &at.name, node),
+            Some(_) | None => self.level_of(at.dir.as_ref(), &at.name),
+        };
+        let readable = found
+            .as_ref()
+            .is_none_or(|(_, stat)| asker_may_read(question.asker, stat));
+        Ok(Scene {
+            question,
+            path: self.path_of(&at),
+            at,
+            found,
+            present,
+            changing,
+            there: there(kind),
+            level,
+            readable,
+            nowhere,
+        })
+    }
+
+    fn view(&self, scene: &Scene<'_>, asked: Option<OwnerId>) -> View {
+        let known = self.knowledge(scene, asked.unwrap_or(ANYBODY));
+        let finding = Finding::of(&known.sight(scene), scene.present.as_ref());
+        let mut view = View {
+            owner: asked.map(|owner| self.owners().name(owner).to_string()),
+            view: standing_word(finding.standing).to_owned(),
+            changed: self.changed(scene, &known, finding.standing),
+            last_refusal: self.last_refusal(scene, asked),
+            old_copies: self.old_copies(scene, &known),
+            ..View::default()
+        };
+        self.judge_view(scene, &known, finding, &mut view);
+        if finding.standing == Standing::Stale && scene.level == Level::Guard {
+            self.show_what_was_seen(scene, &known, &mut view);
+        }
+        view
+    }
+
+    fn knowledge(&self, scene: &Scene<'_>, owner: OwnerId) -> Knowledge {
+        let key = scene.at.entry();
+        let (mut entry, file) = self.ledger.copies(key.as_ref(), scene.present.as_ref());
+        if let (Some(key), None) = (&key, &scene.found)
+            && let Some(at) = self.unsettled_miss(owner, key)
+        {
+            entry
+                .get_or_insert_with(|| EntryRecord::new(None, at))
+                .observe_absent_at(owner, None, at);
+        }
+        Knowledge { owner, entry, file }
+    }
+
+    fn judge_view(&self, scene: &Scene<'_>, known: &Knowledge, mut finding: Finding, view: &mut View) {
+        let question = scene.question;
+        if let Some(errno) = plain_failure(scene) {
+            view.outcome = Outcome::Fails;
+            view.error = Some(errno_text(errno));
+            let edits = question.operation == Operation::Edit && scene.there == There::Nothing;
+            view.step = edits.then(|| Step::CreateInstead.as_str().to_owned());
+            return;
+        }
+        if scene.level != Level::Guard {
+            view.keeps = scene.level == Level::Keep && scene.there == There::Regular;
+            return;
+        }
+        let decision = finding.weigh(
+            (question.operation.intent(), scene.there),
+            scene.readable,
+            under_way(scene, known.owner),
+            (&question.policy, self.ledger.latest()),
+        );
+        match decision {
+            Decision::Allow(keep) => view.keeps = keep == Keep::Yes || finding.presumed,
+            Decision::CreateExclusively | Decision::Posix => {}
+            Decision::Refuse(reason) => self.refuse_view(scene, finding, reason, view),
+        }
+    }
+
+    fn refuse_view(&self, scene: &Scene<'_>, finding: Finding, reason: Reason, view: &mut View) {
+        let errno = errno_text(refusal_errno(reason.code, reason.intent, reason.there));
+        let by = finding.by();
+        let refusal = Refusal {
+            operation: scene.question.operation.as_str(),
+            path: scene.path.clone(),
+            code: reason.code,
+            errno_text: errno.clone(),
+            owner: view.owner.clone().unwrap_or_else(|| "anybody".to_owned()),
+            changed_by: by.map(|change| self.author_name(change.author)),
+            changed_at: by.map(|change| change.at),
+            step: reason.step,
+            why: reason.why,
+        };
+        view.recorded = scene.question.policy.mode == Mode::Observe;
+        if !view.recorded {
+            view.outcome = Outcome::Refused;
+        }
+        view.code = Some(reason.code.as_str().to_owned());
+        view.error = Some(errno);
+        view.cause = Some(refusal.cause(clock::now()));
+        view.step = Some(reason.step.as_str().to_owned());
+    }
+
+    /// The last change; of those by others, if it is they that made the view old.
+    fn changed(&self, scene: &Scene<'_>, known: &Knowledge, standing: Standing) -> Option<Changed> {
+        let of = |history: &crate::guard::History| match standing {
+            Standing::Stale => history.last_foreign(known.owner).copied(),
+            Standing::Unseen | Standing::Absent | Standing::Current => history.last().copied(),
+        };
+        let by_name = known.entry.as_ref().and_then(|entry| of(entry.history()));
+        let by_file = known.file.as_ref().and_then(|file| of(file.history()));
+        let noticed_now = by_name.is_some_and(|change| change.generation > self.ledger.latest());
+        let change: Change = by_name
+            .into_iter()
+            .chain(by_file)
+            .max_by_key(|change| change.generation)?;
+        let doer = match change.author {
+            Author::Owner(owner) => {
+                let file = scene.present.as_ref().map(|present| present.key);
+                self.doers.last(owner, file.as_ref(), scene.at.entry().as_ref())
+            }
+            Author::Outsider | Author::Several => None,
+        };
+        Some(Changed {
+            by: self.author_name(change.author),
+            own: change.author == Author::Owner(known.owner),
+            command: doer.as_ref().map(|doer| doer.command.to_string()),
+            pid: doer.map(|doer| doer.process.tgid),
+            // Of a name that somebody outside has bound, only the time of noticing is known; of a file, its own.
+            at: (!noticed_now || by_file.is_some()).then_some(change.at.sec),
+            gone: scene.found.is_none(),
+        })
+    }
+
+    fn last_refusal(&self, scene: &Scene<'_>, owner: Option<OwnerId>) -> Option<Told> {
+        let recent = self.events().recent();
+        let of_this = recent
+            .iter()
+            .rev()
+            .find(|report| Some(report.owner) == owner && report.refusal.path == scene.path);
+        of_this.map(|report| Told::of(report))
+    }
+
+    fn old_copies(&self, scene: &Scene<'_>, known: &Knowledge) -> Vec<Holder> {
+        let rule = scene.question.policy.view;
+        let file = known.file.as_ref().filter(|_| rule == crate::guard::ViewRule::Process);
+        let old = file.map(|file| file.old_processes(known.owner)).unwrap_or_default();
+        old.into_iter()
+            .filter(|process| self.owners().is_running(*process))
+            .map(|process| Holder {
+                pid: process.tgid,
+                command: sys::command_of(process.tgid).unwrap_or_default(),
+            })
+            .collect()
+    }
+
+    /// Where the version that the owner saw is kept, and what has changed since.
+    fn show_what_was_seen(&self, scene: &Scene<'_>, known: &Knowledge, view: &mut View) {
+        let kept = self
+            .seen_version(scene, known)
+            .and_then(|(key, version)| self.kept_copy(key, version, &scene.path));
+        view.copy = kept.as_ref().map(|kept| KeptCopy {
+            id: kept.id.clone(),
+            at: kept.at,
+        });
+        if !scene.question.difference {
+            return;
+        }
+        let readable = |stat: &Stat| asker_may_read(scene.question.asker, stat);
+        view.difference = Some(match kept.as_ref().map(|kept| (kept, kept.file)) {
+            None | Some((_, None)) => {
+                Difference::none(format!("no copy of the version that {} read was kept", name_of(view)))
+            }
+            Some((_, Some(file))) if !(scene.readable && readable(&file)) => {
+                Difference::none("you may not read the file")
+            }
+            Some((kept, Some(_))) => {
+                let seen = self.open_kept(&kept.id);
+                let there = scene.found.as_ref().map(|(node, _)| self.open_there(node)).transpose();
+                match (seen, there) {
+                    (Ok(Some(seen)), Ok(there)) => compare(seen, there),
+                    (Ok(None) | Err(_), _) | (_, Err(_)) => Difference::none("it cannot be read"),
+                }
+            }
+        });
+    }
+
+    fn open_there(&self, node: &Arc<Node>) -> Result<std::os::fd::OwnedFd> {
+        match node.staged_file() {
+            Some(file) => Ok(sys::reopen(&*file, c::O_RDONLY)?),
+            None => Ok(self.store.open_io(node, c::O_RDONLY)?),
+        }
+    }
+
+    /// The version that the owner saw last at this name: of the file there, or of one that was there before.
+    fn seen_version(&self, scene: &Scene<'_>, known: &Knowledge) -> Option<(FileKey, Version)> {
+        let there = scene.present.as_ref().map(|present| present.key);
+        if let (Some(key), Some(file)) = (there, &known.file)
+            && let Some(version) = file.seen_version(known.owner)
+        {
+            return Some((key, version));
+        }
+        match known.entry.as_ref()?.view(known.owner)? {
+            EntryView::Present(key) => {
+                let version = self
+                    .ledger
+                    .with_known_file(key, |record| record.seen_version(known.owner))??;
+                Some((key, version))
+            }
+            EntryView::Absent => None,
+        }
+    }
+}
+
+impl Knowledge {
+    fn sight(&self, scene: &Scene<'_>) -> Sight<'_> {
+        Sight {
+            owner: self.owner,
+            process: None,
+            rule: scene.question.policy.view,
+            entry: self.entry.as_ref(),
+            file: self.file.as_ref(),
+            there: scene.present.as_ref().map(|present| present.key),
+        }
+    }
+}
+
+fn under_way(scene: &Scene<'_>, owner: OwnerId) -> Option<Changing> {
+    let state = crate::store::FileState {
+        changing: scene.changing.iter().copied().collect(),
+        ..Default::default()
+    };
+    change_under_way(&state, owner, scene.question.operation.intent())
+}
+
+/// What fails whoever does it, and needs no guard.
+fn plain_failure(scene: &Scene<'_>) -> Option<i32> {
+    let intent = scene.question.operation.intent();
+    match scene.there {
+        There::Nothing if scene.nowhere => Some(c::ENOENT),
+        _ if scene.question.read_only => Some(c::EROFS),
+        // A program that edits opens what is there: it is answered before anything could be judged.
+        There::Nothing if matches!(intent, Intent::Remove | Intent::Edit) => Some(c::ENOENT),
+        There::Directory if intent == Intent::Edit => Some(c::EISDIR),
+        There::Nothing | There::Regular | There::Directory | There::Other => None,
+    }
+}
+
+fn asker_may_read(asker: Asker, stat: &Stat) -> bool {
+    mode_lets_read(asker.uid, stat, || {
+        let of_process = || sys::read_proc_status(asker.pid).is_ok_and(|status| status.groups.contains(&stat.gid));
+        asker.gid == stat.gid || of_process()
+    })
+}
+
+fn name_of(view: &View) -> String {
+    view.owner
+        .as_ref()
+        .map_or_else(|| "anybody".to_owned(), |name| format!("\"{name}\""))
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Guard => "guard",
+        Level::Keep => "keep",
+        Level::Off => "off",
+    }
+}
+
+fn there_word(there: There) -> &'static str {
+    match there {
+        There::Nothing => "nothing",
+        There::Regular => "file",
+        There::Directory => "directory",
+        There::Other => "other",
+    }
+}
+
+pub(super) fn standing_word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Unseen => "unseen",
+        Standing::Absent => "absent",
+        Standing::Current => "current",
+        Standing::Stale => "stale",
+    }
+}
