@@ -2,6 +2,10 @@
 //!
 //! Bounded everywhere. Never blocks an operation: whoever watches must take a report at once.
 
+mod notices;
+
+pub use notices::{LineSink, Notices};
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,6 +111,10 @@ pub struct Events {
     pub refusals: Counter,
     /// Files kept in the attic.
     pub kept: Counter,
+    /// Changes let through by `unclobber allow`.
+    pub allowed: Counter,
+    /// What is said besides refusals.
+    pub notices: Notices,
 }
 
 impl Events {

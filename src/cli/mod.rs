@@ -2,6 +2,7 @@
 //!
 //! Owns what a user types and sees: flags, exit codes, messages. It never judges a file operation.
 
+mod allow;
 mod args;
 mod attic;
 mod doctor;
@@ -16,6 +17,8 @@ mod mountinfo;
 mod mounting;
 mod output;
 mod place;
+mod rule_words;
+mod rules;
 mod run;
 mod run_child;
 mod status;
@@ -85,6 +88,8 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
         Command::Status(args) => status::status(args),
+        Command::Rules(args) => rules::rules(args),
+        Command::Allow(args) => allow::allow(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

@@ -34,6 +34,7 @@ pub(crate) fn mount(args: &MountArgs, log: &LogArgs) -> Result<ExitCode, Problem
     drop(target);
     let signals = args.foreground.then(hold_signals).transpose()?;
     let mut client = guarding::reach(&place, &args.policy.bounds, log)?;
+    guarding::check_rules(&mut client, &place)?;
     let mount = attach(&mut client, &args, &options, &place, &point)?;
     if let Ok(here) = std::env::current_dir()
         && here.starts_with(&point)
@@ -123,6 +124,7 @@ fn attach(
         only_ids: None,
         namespace_of: None,
         linger: args.policy.linger.map(|time| time.as_secs()),
+        rules: args.policy.rules.request(),
     };
     let attached = client.attach(request, fuse.as_fd()).map_err(|error| {
         if let Err(error) = unmount(point, true) {

@@ -67,6 +67,34 @@ Examples:
 Exit codes: 0, also when nothing is mounted; 1 if MOUNTPOINT is given and has
 no guard; 2 for a wrong command line.";
 
+pub(crate) const RULES_EXAMPLES: &str = "\
+Examples:
+  unclobber rules                              all rules of this directory, in order
+  unclobber rules src/main.rs                  which one decides, and where it stands
+
+The file .unclobber.toml in the guarded directory holds rules of its own:
+  [[rule]]
+  pattern = \"docs/**\"        gitignore glob from the directory
+  level = \"keep\"             guard | keep | off
+  command = \"/usr/bin/git\"   optional: only for processes that run this program
+
+guard: what has not been read is not overwritten. keep: nothing is refused, and
+what is displaced is kept in the attic. off: nothing is judged or kept.
+
+Exit codes: 0 done, 1 failed (also: the file is wrong), 2 for a wrong command
+line.";
+
+pub(crate) const ALLOW_EXAMPLES: &str = "\
+Examples:
+  unclobber allow notes.txt --owner alice      alice's next change of it
+  unclobber allow secret.key --for 10m         whoever changes it first
+
+One change is let through, although it would be refused; what was there is kept
+in the attic. Inside `run` it is refused unless the mount was made with
+--self-allow, and then it is for the owner's own changes.
+
+Exit codes: 0 done, 1 failed, 2 for a wrong command line.";
+
 pub(crate) const ATTIC_EXAMPLES: &str = "\
 Examples:
   unclobber attic list ~/project
@@ -134,8 +162,7 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   exec, noexec           whether files can be executed [as on DIR]
   atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
-  passthrough=, linger=,
-  attic-age=, attic-size=
+  passthrough=, linger=, attic-age=, attic-size=, rule=, rules-writable, self-allow
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
@@ -159,5 +186,8 @@ the run-time directory (`unclobber doctor` names it), with the guard's ID as `un
                        choose another name
   FS_IO_ERROR          the directory's own error
 
-Reading by any process of the same owner counts. `unclobber run --mode observe` refuses nothing.
+  \"Read-only file system\" on .unclobber.toml
+                       the rules cannot be changed from inside: change them outside
+
+Reading by any process of the same owner counts. `unclobber allow` lets one change through unread. `unclobber run --mode observe` refuses nothing.
 ";

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::options::{OwnerBy, Policy};
-use super::protocol::{DataPath, Failure, OwnerStatus};
+use super::protocol::{AttachRules, DataPath, Failure, OwnerStatus};
+use super::report::RulesReport;
 use crate::guard::OwnerId;
 
 /// A guard: owners, mounts, refusals of one backing tree.
@@ -36,6 +37,21 @@ pub trait Host: Send + Sync + 'static {
     fn requests(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
+
+    /// What is wrong with the workspace's rules, as far as that is known; nothing is looked at.
+    fn rules_problem(&self) -> Option<String>;
+
+    /// The rules that hold, on a mount or anywhere, looked at anew; and what they say of a path.
+    fn rules(&self, mount: Option<u64>, path: Option<&str>) -> RulesReport;
+
+    /// Whether a mount lets owners allow their own changes.
+    fn allows_itself(&self, mount: u64) -> bool;
+
+    /// Lets the next change of a path by an owner, or by anybody, through. `by_owner`: an owner has asked for itself.
+    fn allow(&self, path: &str, owner: Option<OwnerId>, seconds: u64, by_owner: bool) -> Result<(), Failure>;
+
+    /// The owner of that full name.
+    fn find_owner(&self, name: &str) -> Option<OwnerId>;
 
     /// Tells `sink` every refusal of this owner from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
@@ -67,6 +83,8 @@ pub struct Serve {
     pub only_ids: Option<(u32, u32)>,
     /// Whether callers' process ids can be seen from here.
     pub pids_visible: bool,
+    /// Rules of its own, and what may be changed of them from inside.
+    pub rules: AttachRules,
 }
 
 /// To whom a mount attributes what happens.

@@ -19,6 +19,9 @@ use crate::sys::{self, TimeSet};
 /// The virtual attribute by which a mount tells which guard serves it; never listed, never stored.
 pub const VIRTUAL_GUARD_XATTR: &str = "user.unclobber.guard";
 
+/// The virtual attribute by which a mount tells its number in its guard; never listed, never stored.
+pub const VIRTUAL_MOUNT_XATTR: &str = "user.unclobber.mount";
+
 /// Which attributes to change; those not given stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Change {
@@ -44,6 +47,7 @@ impl Mount {
     pub fn setattr(&self, caller: &Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<Attr> {
         let who = self.arrive(caller, Arrival::Other);
         let node = self.node(id)?;
+        self.refuse_rules_file(&who, "setattr", &node)?;
         if let Some(size) = change.size {
             self.set_size(&who, caller, &node, handle, size)?;
         }
@@ -65,7 +69,7 @@ impl Mount {
         let open = handle.and_then(|handle| self.file(handle).ok());
         let Some(open) = open.filter(|open| open.writes()) else {
             let at = self.locate(who, node, false)?;
-            let level = self.guard().level_of_file(at.dir.as_ref(), &at.name, node);
+            let level = self.level_of_file(who, at.dir.as_ref(), &at.name, node);
             let file = self.writable(node)?;
             if self.touch_size(node, &file, size)? {
                 return Ok(());
@@ -208,6 +212,9 @@ impl Mount {
         if name == VIRTUAL_GUARD_XATTR {
             return Ok(self.guard().id().as_bytes().to_vec());
         }
+        if name == VIRTUAL_MOUNT_XATTR {
+            return Ok(self.id().to_string().into_bytes());
+        }
         let fd = self.xattr_fd(id)?;
         Ok(sys::get_xattr(&*fd, name, hint)?)
     }
@@ -227,8 +234,8 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn setxattr(&self, caller: &Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
-        self.arrive(caller, Arrival::Other);
-        self.change_xattr(id, |fd| sys::set_xattr(fd, name, value, flags))
+        let who = self.arrive(caller, Arrival::Other);
+        self.change_xattr(&who, id, |fd| sys::set_xattr(fd, name, value, flags))
     }
 
     /// Removes an extended attribute.
@@ -236,12 +243,13 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn removexattr(&self, caller: &Caller, id: u64, name: &OsStr) -> Result<()> {
-        self.arrive(caller, Arrival::Other);
-        self.change_xattr(id, |fd| sys::remove_xattr(fd, name))
+        let who = self.arrive(caller, Arrival::Other);
+        self.change_xattr(&who, id, |fd| sys::remove_xattr(fd, name))
     }
 
-    fn change_xattr(&self, id: u64, change: impl FnOnce(&OwnedFd) -> sys::Result<()>) -> Result<()> {
+    fn change_xattr(&self, who: &Who, id: u64, change: impl FnOnce(&OwnedFd) -> sys::Result<()>) -> Result<()> {
         let node = self.node(id)?;
+        self.refuse_rules_file(who, "setxattr", &node)?;
         let fd = self.guard().store.fd(&node)?;
         self.attributes_changed(&node);
         if node.kind() != Kind::Regular {

@@ -11,7 +11,9 @@ use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::ledger::{Present, entry_key};
 use super::mount::Mount;
 use crate::clock;
-use crate::guard::{self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, OwnerId, Reason};
+use crate::guard::{
+    self, Author, Case, Change, Decision, EntryRecord, FileRecord, Intent, Keep, Level, OwnerId, Reason,
+};
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
 use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
 use crate::sys::{self, Stat};
@@ -31,6 +33,8 @@ pub(super) struct Subject<'a> {
     pub(super) owner: OwnerId,
     /// A change by another owner that is under way.
     pub(super) under_way: Option<Changing>,
+    /// How closely it is guarded; never off.
+    pub(super) level: Level,
 }
 
 /// What a judgement allows.
@@ -44,6 +48,19 @@ pub(super) enum Verdict {
     Plain,
     /// The same, though it would have been refused: the mount only observes.
     Recorded,
+    /// The change, though it would have been refused: somebody has asked for that. What it displaces is kept.
+    Overridden,
+}
+
+impl Verdict {
+    /// Of a change that is allowed to one version: whether what it displaces is kept.
+    pub(super) fn keeps(self) -> Option<Keep> {
+        match self {
+            Self::Judged(keep) => Some(keep),
+            Self::Overridden => Some(Keep::Yes),
+            Self::Exclusive | Self::Plain | Self::Recorded => None,
+        }
+    }
 }
 
 /// What is known when a refusal is reported.
@@ -81,11 +98,11 @@ impl Mount {
             foreign: finding.foreign,
             readable: subject.there.is_none_or(|(_, stat, _)| may_read(who, stat)),
         };
-        let mut decision = guard::decide(&case, self.policy());
+        let mut decision = self.decide(who, subject, &case, &finding);
         if let (Decision::Allow(_), Some(changing)) = (decision, subject.under_way) {
             // What the other is about to write, this owner has not seen; and its own change would be written over.
             case.standing = Standing::Stale;
-            decision = guard::decide(&case, self.policy());
+            decision = guard::decide_at(subject.level, &case, self.policy());
             let (author, at) = (Author::Owner(changing.owner), changing.since);
             finding.by = Some(Change {
                 generation: self.guard().ledger.latest(),
@@ -99,7 +116,7 @@ impl Mount {
             // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
             // stale is decided alike.
             case.foreign = true;
-            decision = guard::decide(&case, self.policy());
+            decision = guard::decide_at(subject.level, &case, self.policy());
         }
         if !matches!(decision, Decision::Refuse(_)) {
             who.passed(subject.intent, subject.at);
@@ -115,6 +132,13 @@ impl Mount {
             } else {
                 Verdict::Plain
             }),
+            Decision::Refuse(reason) if self.enforces() && self.is_allowed(who, subject, reason) => {
+                Ok(match guard::decide_at(Level::Keep, &case, self.policy()) {
+                    Decision::CreateExclusively => Verdict::Exclusive,
+                    Decision::Allow(_) => Verdict::Overridden,
+                    Decision::Posix | Decision::Refuse(_) => Verdict::Plain,
+                })
+            }
             Decision::Refuse(mut reason) => {
                 if finding.process_old && reason.why == Why::ChangedSince {
                     reason.why = Why::ProcessHoldsOld;
@@ -123,6 +147,21 @@ impl Mount {
                 Ok(Verdict::Recorded)
             }
         }
+    }
+
+    /// Looks the case up. At a path that only an ignore file leaves unguarded, what somebody else made while it was guarded
+    /// still is: nobody takes the guard from another's work by a line in such a file.
+    fn decide(&self, who: &Who, subject: &Subject<'_>, case: &Case, finding: &Finding) -> Decision {
+        let decision = guard::decide_at(subject.level, case, self.policy());
+        if subject.level != Level::Keep || !self.enforces() {
+            return decision;
+        }
+        let as_guarded = guard::decide(case, self.policy());
+        let was_guarded = |by: Change| self.level_then(who, subject.at, by.generation) == Level::Guard;
+        if matches!(as_guarded, Decision::Refuse(_)) && finding.by.is_some_and(was_guarded) {
+            return as_guarded;
+        }
+        decision
     }
 
     fn look(&self, who: &Who, subject: &Subject<'_>) -> Finding {

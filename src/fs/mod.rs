@@ -3,6 +3,7 @@
 //! One method per operation, plain reply types, one errno table. Knows nothing of FUSE's wire format and no fuser
 //! type.
 
+mod allow;
 mod attr;
 mod cache;
 mod caller;
@@ -23,21 +24,26 @@ mod names;
 mod open;
 #[doc(hidden)]
 pub mod probe;
+mod protect;
 mod publish;
 mod rename;
 mod requests;
 mod upkeep;
 mod watch;
+mod workspace;
 
-pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR};
+pub use allow::{AllowError, Allowance};
+pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR, VIRTUAL_MOUNT_XATTR};
 pub use cache::KernelCache;
 pub use caller::Caller;
 pub use errno::{FsError, Result, errno_text, refusal_errno};
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
-pub use mount::{Mount, MountOptions};
+pub use mount::{Mount, MountOptions, RuleOptions};
 pub use requests::{RequestKind, Requests};
+pub use workspace::RuleCounts;
 
+use std::hash::RandomState;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -48,6 +54,7 @@ use crate::guard::CacheRule;
 use crate::owner::Owners;
 use crate::store::{AtticLimits, Node, Store, StoreError};
 use crate::sync::Mutex;
+use crate::sys;
 use caller::Notes;
 use ledger::Ledger;
 
@@ -99,6 +106,16 @@ pub struct Guard {
     pub(crate) places: AtomicU64,
     /// Directories that were derived once, and where.
     derived: level::Derived,
+    /// What bears on the names in each directory.
+    contexts: level::Contexts,
+    /// Rules, and what they are about.
+    workspace: workspace::Workspace,
+    /// Changes that are let through once.
+    allowances: allow::Allowances,
+    /// The file of rules was changed through a mount.
+    rules_move: AtomicBool,
+    /// For hashes of names that nobody can foresee.
+    names: RandomState,
     /// Guarded under whatever name they have: kept known, so that this is not forgotten.
     held: Mutex<Vec<Arc<Node>>>,
     stopping: AtomicBool,
@@ -173,12 +190,21 @@ impl Guard {
             waiting: Mutex::new(Vec::new()),
             places: AtomicU64::new(1),
             derived: level::Derived::default(),
+            contexts: level::Contexts::default(),
+            workspace: workspace::Workspace::default(),
+            allowances: allow::Allowances::default(),
+            rules_move: AtomicBool::new(false),
+            names: RandomState::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
             watcher: OnceLock::new(),
             caching: AtomicUsize::new(0),
             doubts_wait: AtomicBool::new(false),
         });
+        if let Err(problem) = guard.look_at_rules() {
+            // Whoever mounts is told.
+            log::warn!("{problem}");
+        }
         upkeep::start(&guard);
         Ok(guard)
     }
@@ -186,6 +212,14 @@ impl Guard {
     /// The name other processes find the guard by.
     pub fn id(&self) -> &str {
         &self.options.id
+    }
+
+    /// The directory it guards, not through a mount.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn root(&self) -> Result<OwnedFd> {
+        Ok(sys::dup(&*self.store.fd(self.store.root())?)?)
     }
 
     /// Who there is.

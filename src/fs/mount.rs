@@ -18,10 +18,12 @@ use super::cache::{Doubt, KernelCache, Told};
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
+use super::workspace::MountRules;
 use super::{Guard, MountStatus, Requests};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
 use crate::owner::Attribution;
+use crate::rules::Rule;
 use crate::store::{Node, ROOT_ID, libc_flags as c};
 use crate::sync::{Mutex, Sharded};
 use crate::sys;
@@ -48,6 +50,19 @@ pub struct MountOptions {
     pub only_ids: Option<(u32, u32)>,
     /// The callers' process ids mean something to this process.
     pub pids_visible: bool,
+    /// Levels of paths, and what may be changed of them from inside.
+    pub rules: RuleOptions,
+}
+
+/// What a mount was asked about rules.
+#[derive(Debug, Clone, Default)]
+pub struct RuleOptions {
+    /// Rules of its own, after those of the workspace.
+    pub own: Vec<Rule>,
+    /// The workspace's file of rules may be changed through it.
+    pub writable: bool,
+    /// Owners may let their own changes through.
+    pub self_allow: bool,
 }
 
 /// An inode the kernel of this mount knows.
@@ -90,6 +105,7 @@ pub struct Mount {
     requests: Requests,
     /// New files must be given to the caller by hand: the daemon is root, the callers may not be.
     as_root: bool,
+    pub(super) rules: MountRules,
 }
 
 impl Mount {
@@ -97,6 +113,7 @@ impl Mount {
         let mount = Self {
             guard,
             id,
+            rules: MountRules::new(id, &options.rules.own),
             options,
             inodes: Sharded::default(),
             entries: Sharded::default(),
