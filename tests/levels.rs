@@ -1,0 +1,619 @@
+//! Levels of paths: rules of the workspace's file, of the command line and of git's ignore files, on real mounts.
+
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
+mod common;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use common::mount::Mount;
+use common::session::{Done, Session};
+use common::snapshot::kept;
+use common::tree::{Tree, require_fuse, tool_is_there};
+use common::wait::{PATIENCE, wait_until};
+use common::{NOT_OBSERVED, STALE};
+
+const EXISTS_TEXT: &str = "File exists";
+const READ_ONLY_TEXT: &str = "Read-only file system";
+const RULES: &str = ".unclobber.toml";
+
+#[track_caller]
+fn refused(done: &Done, text: &str) {
+    assert!(
+        done.code != 0 && done.stderr.contains(text),
+        "expected a refusal that says {text:?}: {done:?}"
+    );
+}
+
+#[track_caller]
+fn fine(done: &Done) {
+    assert!(done.ok(), "{done:?}");
+}
+
+fn rule(pattern: &str, level: &str) -> String {
+    format!("[[rule]]\npattern = \"{pattern}\"\nlevel = \"{level}\"\n")
+}
+
+fn rule_for(pattern: &str, level: &str, command: &str) -> String {
+    format!("{}command = \"{command}\"\n", rule(pattern, level))
+}
+
+/// A tree with these files, and a shell of owner a.
+fn guarded(test: &str, files: &[(&str, &str)], flags: &[&str]) -> Option<(Tree, Session)> {
+    if !require_fuse(test) {
+        return None;
+    }
+    let tree = Tree::new();
+    for (name, content) in files {
+        tree.write(name, content);
+    }
+    let a = Session::guarded(&tree, "a", flags);
+    Some((tree, a))
+}
+
+fn is_kept(tree: &Tree, content: &str) -> bool {
+    kept(&tree.at(".unclobber"), content.as_bytes())
+}
+
+/// Does something until it works: a rule that has changed is noticed within a second.
+fn comes_to_work(session: &mut Session, text: &str) {
+    assert!(wait_until(PATIENCE, || session.sh(text).ok()), "{:?}", session.sh(text));
+}
+
+// semantics: L1 L7
+#[test]
+fn at_keep_nothing_is_refused_and_what_is_displaced_is_kept() {
+    let rules = rule("docs/**", "keep");
+    let files = [
+        (RULES, rules.as_str()),
+        ("docs/replaced", "1 old\n"),
+        ("docs/renamed-over", "2 old\n"),
+        ("docs/edited", "3 old\n"),
+        ("docs/removed", "4 old\n"),
+        ("docs/gone", "5 old\n"),
+        ("docs/stale", "6 old\n"),
+        ("docs/cut", "7 old\n"),
+        ("docs/mapped", "8 old\n"),
+        ("f", "guarded\n"),
+    ];
+    let Some((tree, mut a)) = guarded("keep", &files, &[]) else {
+        return;
+    };
+    refused(&a.sh("echo mine >f"), EXISTS_TEXT);
+    fine(&a.sh("echo mine >docs/replaced"));
+    fine(&a.sh("echo mine >docs/new && mv docs/new docs/renamed-over"));
+    fine(&a.sh("printf X | dd of=docs/edited conv=notrunc status=none"));
+    fine(&a.sh("rm docs/removed"));
+    fine(&a.sh("truncate -s 1 docs/cut"));
+    fine(&a.sh("cat docs/gone docs/stale"));
+    tree.remove("docs/gone");
+    fine(&a.sh("echo mine >docs/gone"));
+    tree.write("docs/stale", "6 changed outside\n");
+    fine(&a.sh("echo mine >docs/stale"));
+    fine(&a.sh(
+        "python3 -c 'import mmap\nwith open(\"docs/mapped\", \"r+b\") as f, mmap.mmap(f.fileno(), 0) as m: m[0:1] = b\"X\"'",
+    ));
+    for name in ["replaced", "renamed-over", "gone", "stale"] {
+        let name = format!("docs/{name}");
+        assert_eq!(tree.read(&name).as_deref(), Some("mine\n"), "{name}");
+    }
+    assert_eq!(tree.read("docs/edited").as_deref(), Some("X old\n"));
+    assert_eq!(tree.read("docs/mapped").as_deref(), Some("X old\n"));
+    for old in [
+        "1 old\n",
+        "2 old\n",
+        "3 old\n",
+        "4 old\n",
+        "6 changed outside\n",
+        "7 old\n",
+        "8 old\n",
+    ] {
+        assert!(is_kept(&tree, old), "{old:?} is not in the attic");
+    }
+    // What its maker has read as it is need not be kept.
+    assert!(!is_kept(&tree, "5 old\n"));
+    let said = a.close();
+    let refusals: Vec<_> = said.iter().filter(|line| line.contains("docs/")).collect();
+    assert!(refusals.is_empty(), "{refusals:?}");
+}
+
+// semantics: L1 L8
+#[test]
+fn off_guard_and_keep_come_from_the_file_and_the_command_line() {
+    let rules = rule("out/", "off") + &rule("src/*.o", "guard") + &rule("/data", "keep");
+    let files = [
+        (RULES, rules.as_str()),
+        ("out/x", "out old\n"),
+        ("src/x.o", "built\n"),
+        ("data", "data old\n"),
+        ("more/x", "more old\n"),
+        ("more/kept/x", "kept old\n"),
+        ("more/data", "not the one\n"),
+    ];
+    let flags = ["--rule", "off:more/**", "--rule", "keep:more/kept/"];
+    let Some((tree, mut a)) = guarded("off, guard and keep", &files, &flags) else {
+        return;
+    };
+    fine(&a.sh("echo mine >out/x; echo mine >data; echo mine >more/x; echo mine >more/kept/x"));
+    refused(&a.sh("echo mine >src/x.o"), EXISTS_TEXT);
+    fine(&a.sh("cat src/x.o; echo mine >src/x.o"));
+    for (old, there) in [
+        ("out old\n", false),
+        ("data old\n", true),
+        ("more old\n", false),
+        ("kept old\n", true),
+    ] {
+        assert_eq!(is_kept(&tree, old), there, "{old:?}");
+    }
+    // A mount without these rules has other levels, at the same time.
+    let mut b = Session::guarded(&tree, "b", &[]);
+    refused(&b.sh("echo theirs >more/data"), EXISTS_TEXT);
+    fine(&a.sh("echo mine >more/data"));
+    refused(&b.sh("echo theirs >more/data"), EXISTS_TEXT);
+}
+
+// semantics: L8
+#[test]
+fn the_last_rule_that_matches_decides_also_for_a_directory_above() {
+    let rules = rule("docs/", "keep")
+        + &rule("docs/strict/**", "guard")
+        + &rule("*.tmp", "off")
+        + &rule("docs/late.tmp", "guard");
+    let files = [
+        (RULES, rules.as_str()),
+        ("docs/x", "old\n"),
+        ("docs/strict/x", "old\n"),
+        ("docs/strict/x.tmp", "off old\n"),
+        ("docs/late.tmp", "old\n"),
+        ("node_modules/m", "module old\n"),
+    ];
+    let Some((tree, mut a)) = guarded("the last rule decides", &files, &["--rule", "guard:node_modules/m"]) else {
+        return;
+    };
+    fine(&a.sh("echo mine >docs/x; echo mine >docs/strict/x.tmp"));
+    assert!(!is_kept(&tree, "off old\n"));
+    refused(&a.sh("echo mine >docs/strict/x"), EXISTS_TEXT);
+    refused(&a.sh("echo mine >docs/late.tmp"), EXISTS_TEXT);
+    refused(&a.sh("echo mine >node_modules/m"), EXISTS_TEXT);
+    // No dead end where only a rule guards: what is gone can be seen to be.
+    fine(&a.sh("cat node_modules/m"));
+    tree.remove("node_modules/m");
+    refused(&a.sh("echo mine >node_modules/m"), "Stale file handle");
+    fine(&a.sh("ls node_modules/m 2>/dev/null || echo mine >node_modules/m"));
+}
+
+// semantics: L2 L8
+#[test]
+fn only_a_rule_that_names_git_reaches_into_it() {
+    let rules = rule("**", "guard") + &rule("named/.git/config", "keep");
+    let files = [
+        (RULES, rules.as_str()),
+        (".git/config", "old\n"),
+        ("named/.git/config", "named old\n"),
+        ("target.o", "old\n"),
+    ];
+    let Some((tree, mut a)) = guarded("git is off", &files, &[]) else {
+        return;
+    };
+    fine(&a.sh("echo mine >.git/config; echo mine >named/.git/config"));
+    assert!(!is_kept(&tree, "old\n") && is_kept(&tree, "named old\n"));
+    refused(&a.sh("echo mine >target.o"), EXISTS_TEXT);
+}
+
+// semantics: L4 L9
+#[test]
+fn what_git_ignores_is_kept_but_secrets_are_guarded() {
+    let files = [
+        (".gitignore", "*.log\n!keep.log\n/cache/\n"),
+        ("sub/.gitignore", "*.tmp\n!x.log\n"),
+        ("x.log", "1 old\n"),
+        ("keep.log", "old\n"),
+        ("cache/deep/x", "2 old\n"),
+        ("cache/.env", "old\n"),
+        ("cache/lib.a", "3 off\n"),
+        ("sub/x.tmp", "4 old\n"),
+        ("sub/x.log", "old\n"),
+        ("sub/y.log", "5 old\n"),
+        ("x.tmp", "old\n"),
+        ("sub/cache/x", "old\n"),
+    ];
+    let Some((tree, mut a)) = guarded("ignored by git", &files, &[]) else {
+        return;
+    };
+    for name in ["x.log", "cache/deep/x", "sub/x.tmp", "sub/y.log", "cache/lib.a"] {
+        fine(&a.sh(&format!("echo mine >{name}")));
+    }
+    for name in ["keep.log", "cache/.env", "sub/x.log", "x.tmp", "sub/cache/x"] {
+        refused(&a.sh(&format!("echo mine >{name}")), EXISTS_TEXT);
+    }
+    for old in ["1 old\n", "2 old\n", "4 old\n", "5 old\n"] {
+        assert!(is_kept(&tree, old), "{old:?}");
+    }
+    assert!(!is_kept(&tree, "3 off\n"));
+}
+
+// semantics: L9
+#[test]
+fn a_change_of_an_ignore_file_is_noticed() {
+    let files = [("sub/x.tmp", "1 old\n"), ("sub/y.tmp", "2 old\n"), ("z.tmp", "3 old\n")];
+    let Some((tree, mut a)) = guarded("ignore files change", &files, &[]) else {
+        return;
+    };
+    refused(&a.sh("echo mine >sub/x.tmp"), EXISTS_TEXT);
+    tree.write("sub/.gitignore", "*.tmp\n");
+    comes_to_work(&mut a, "echo mine >sub/x.tmp");
+    refused(&a.sh("echo mine >z.tmp"), EXISTS_TEXT);
+    // By an owner it is noticed at once.
+    fine(&a.sh("cat sub/.gitignore; echo '*.log' >sub/.gitignore"));
+    refused(&a.sh("echo mine >sub/y.tmp"), EXISTS_TEXT);
+    fine(&a.sh("echo '*.tmp' >.gitignore; echo mine >z.tmp"));
+    fine(&a.sh("rm .gitignore; mv sub/.gitignore .gitignore"));
+    tree.write("w.tmp", "4 old\n");
+    refused(&a.sh("echo mine >w.tmp"), EXISTS_TEXT);
+    assert!(is_kept(&tree, "1 old\n") && is_kept(&tree, "3 old\n"));
+}
+
+// semantics: L10
+#[test]
+fn an_ignore_file_takes_the_guard_from_nobodys_work() {
+    let files = [("old.txt", "baseline\n")];
+    let Some((tree, mut a)) = guarded("others' work stays guarded", &files, &[]) else {
+        return;
+    };
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("echo theirs >work.txt"));
+    fine(&a.sh("echo '*.txt' >.gitignore"));
+    refused(&a.sh("echo mine >work.txt"), EXISTS_TEXT);
+    refused(&a.sh("rm work.txt"), "busy");
+    assert_eq!(tree.read("work.txt").as_deref(), Some("theirs\n"));
+    // What is made now is made as ignored, and what nobody has touched has no maker here.
+    fine(&b.sh("echo theirs >later.txt"));
+    fine(&a.sh("echo mine >later.txt; echo mine >old.txt"));
+    assert!(is_kept(&tree, "theirs\n") && is_kept(&tree, "baseline\n"));
+    // The advised step clears it.
+    fine(&a.sh("cat work.txt; echo mine >work.txt"));
+    assert!(a.told("work.txt", NOT_OBSERVED));
+}
+
+// semantics: L6
+#[test]
+fn what_moves_unseen_to_a_looser_name_stays_as_guarded_as_it_was() {
+    let rules = rule("kept/**", "keep") + &rule("off/**", "off");
+    let files = [
+        (RULES, rules.as_str()),
+        ("f", "1 old\n"),
+        ("dir/g", "2 old\n"),
+        ("kept/h", "3 old\n"),
+        ("off/x", "x\n"),
+    ];
+    let Some((tree, mut a)) = guarded("moves across levels", &files, &[]) else {
+        return;
+    };
+    fine(&a.sh("mv f kept/f; mv dir kept/dir; mv kept/h off/h"));
+    refused(&a.sh("echo mine >kept/f"), EXISTS_TEXT);
+    refused(&a.sh("echo mine >kept/dir/g"), EXISTS_TEXT);
+    fine(&a.sh("echo mine >off/h"));
+    assert!(
+        is_kept(&tree, "3 old\n"),
+        "kept content is lost by way of an unguarded name"
+    );
+    fine(&a.sh("cat kept/dir/g; echo mine >kept/dir/g"));
+}
+
+// semantics: L11
+#[test]
+fn a_wrong_file_of_rules_is_told_with_line_and_column() {
+    if !require_fuse("a wrong file of rules") {
+        return;
+    }
+    let wrong = [
+        (
+            "[[rule]]\npattern = \"x\"\nlevel = \"kept\"\n",
+            ":3:9: ",
+            "guard, keep or off",
+        ),
+        ("[[rule]]\npattern = \"x\"\nlevl = \"keep\"\n", ":3:1: ", "levl"),
+        (
+            "[[rule]]\npattern = \"[z-a]\"\nlevel = \"keep\"\n",
+            ":2:11: ",
+            "pattern",
+        ),
+        ("[[rule]]\npattern = \"!x\"\nlevel = \"keep\"\n", ":2:11: ", "!"),
+        ("[[rule]]\npattern = \"x\nlevel = \"keep\"\n", ":2:", "x"),
+        (
+            "[[rule]]\npattern = \"x\"\nlevel = \"keep\"\ncommand = \"git\"\n",
+            ":4:11: ",
+            "absolute",
+        ),
+        ("# \u{e9}\n\n[[rules]]\n", ":3:3: ", "rules"),
+    ];
+    for (text, place, why) in wrong {
+        let tree = Tree::new();
+        tree.write(RULES, text);
+        let run = tree
+            .unclobber()
+            .args(["run", "--linger", "0", "-w"])
+            .arg(tree.root())
+            .args(["--", "touch", "ran"])
+            .output()
+            .expect("unclobber run");
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(125), "{said}");
+        assert!(
+            said.contains(&format!("{RULES}{place}")) && said.contains(why),
+            "{text}: {said}"
+        );
+        assert_eq!(tree.read("ran"), None);
+        let mount = tree
+            .unclobber()
+            .args(["mount", "--linger", "0"])
+            .arg(tree.root())
+            .arg(tree.mount_point())
+            .output()
+            .expect("unclobber mount");
+        let said = String::from_utf8_lossy(&mount.stderr).into_owned();
+        assert_eq!(mount.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("{RULES}{place}")), "{said}");
+    }
+    let tree = Tree::new();
+    let word = tree
+        .unclobber()
+        .args(["run", "--rule", "kept:x", "--", "true"])
+        .output()
+        .expect("unclobber run");
+    assert_eq!(word.status.code(), Some(2), "{word:?}");
+}
+
+// semantics: L11
+#[test]
+fn an_unreadable_file_of_rules_is_told() {
+    if !require_fuse("an unreadable file of rules") {
+        return;
+    }
+    let tree = Tree::new();
+    std::os::unix::fs::symlink("elsewhere", tree.at(RULES)).expect("a link");
+    let run = tree
+        .unclobber()
+        .args(["run", "--linger", "0", "-w"])
+        .arg(tree.root())
+        .args(["--", "true"])
+        .output()
+        .expect("unclobber run");
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(
+        run.status.code() == Some(125) && said.contains("symbolic link"),
+        "{said}"
+    );
+}
+
+// semantics: L12
+#[test]
+fn a_later_change_of_the_rules_is_taken_up_if_it_is_right() {
+    let rules = rule("x", "keep");
+    let Some((tree, mut a)) = guarded(
+        "rules change",
+        &[(RULES, &rules), ("x", "1 old\n"), ("y", "2 old\n")],
+        &[],
+    ) else {
+        return;
+    };
+    refused(&a.sh("echo mine >y"), EXISTS_TEXT);
+    tree.write(RULES, "[[rule]]\npattern = 1\n");
+    let told = |a: &mut Session, text: &str| {
+        let told = wait_until(PATIENCE, || a.said().iter().any(|line| line.contains(text)));
+        assert!(told, "{text:?}: {:?}", a.said());
+    };
+    told(&mut a, ".unclobber.toml:2:11: ");
+    told(&mut a, "the rules as they were hold");
+    fine(&a.sh("echo mine >x"));
+    assert!(is_kept(&tree, "1 old\n"));
+    let status = tree.unclobber().args(["status"]).output().expect("unclobber status");
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains(".unclobber.toml:2:11: "), "{status}");
+    tree.write(RULES, &rule("y", "keep"));
+    comes_to_work(&mut a, "echo mine >y");
+    tree.write("x", "3 changed\n");
+    refused(&a.sh("echo mine >x"), "Stale file handle");
+    tree.remove(RULES);
+    let guarded = wait_until(PATIENCE, || {
+        tree.write("y", "4 changed\n");
+        a.sh("echo mine >y").stderr.contains("Stale file handle")
+    });
+    assert!(guarded, "the rules that are gone still hold");
+}
+
+// semantics: L13
+#[test]
+fn owners_cannot_change_their_own_rules() {
+    let rules = rule("docs/**", "keep");
+    let Some((tree, mut a)) = guarded("rules are read-only", &[(RULES, &rules), ("f", "old\n")], &[]) else {
+        return;
+    };
+    let before = fs::metadata(tree.at(RULES)).expect("the rules");
+    fine(&a.sh("cat .unclobber.toml; echo mine >new"));
+    let tries = [
+        "echo >.unclobber.toml",
+        "echo >>.unclobber.toml",
+        "truncate -s 0 .unclobber.toml",
+        "rm -f .unclobber.toml",
+        "mv new .unclobber.toml",
+        "mv .unclobber.toml old.toml",
+        "cp -f new .unclobber.toml",
+        "cp --remove-destination new .unclobber.toml",
+        "sed -i s/keep/off/ .unclobber.toml",
+        "ln .unclobber.toml other",
+        "ln -sf new .unclobber.toml",
+        "chmod 600 .unclobber.toml",
+        "touch .unclobber.toml",
+        "python3 -c 'import os; os.open(\".unclobber.toml\", os.O_RDWR)'",
+        "python3 -c 'import os; os.setxattr(\".unclobber.toml\", \"user.x\", b\"1\")'",
+    ];
+    for text in tries {
+        refused(&a.sh(text), READ_ONLY_TEXT);
+    }
+    let after = fs::metadata(tree.at(RULES)).expect("the rules");
+    assert_eq!(
+        (before.ino(), before.mtime(), before.ctime()),
+        (after.ino(), after.mtime(), after.ctime())
+    );
+    assert_eq!(tree.read(RULES), Some(rules));
+    let told = wait_until(PATIENCE, || {
+        a.said().iter().any(|line| line.contains("--rules-writable"))
+    });
+    assert!(told, "{:?}", a.said());
+    // The step: outside.
+    tree.write(RULES, &rule("f", "keep"));
+    comes_to_work(&mut a, "echo mine >f");
+    // Where there is none, none can be made; below the root the name is like any other.
+    tree.remove(RULES);
+    refused(&a.sh("cp new .unclobber.toml"), READ_ONLY_TEXT);
+    refused(&a.sh("mkdir .unclobber.toml"), READ_ONLY_TEXT);
+    fine(&a.sh("mkdir d; echo >d/.unclobber.toml; rm d/.unclobber.toml"));
+}
+
+// semantics: L13
+#[test]
+fn a_mount_may_let_owners_change_the_rules() {
+    let Some((tree, mut a)) = guarded("rules are writable", &[("f", "old\n")], &["--rules-writable"]) else {
+        return;
+    };
+    fine(&a.sh("printf '[[rule]]\\npattern = \"f\"\\nlevel = \"keep\"\\n' >.unclobber.toml"));
+    comes_to_work(&mut a, "echo mine >f");
+    assert!(is_kept(&tree, "old\n"));
+    // It is guarded like any other file.
+    tree.write(RULES, &rule("g", "keep"));
+    refused(&a.sh("echo >.unclobber.toml"), "Stale file handle");
+    fine(&a.sh("cat .unclobber.toml; echo >.unclobber.toml"));
+}
+
+// semantics: L14
+#[test]
+fn a_rule_for_a_command_holds_for_the_program_and_not_for_its_name() {
+    if !tool_is_there("dd") {
+        return;
+    }
+    let dd = fs::canonicalize("/usr/bin/dd")
+        .or_else(|_| fs::canonicalize("/bin/dd"))
+        .expect("dd");
+    let rules = rule_for("work/**", "keep", &dd.display().to_string());
+    let names: Vec<String> = (1..=8).map(|number| format!("work/f{number}")).collect();
+    let mut files = vec![(RULES, rules.as_str())];
+    files.extend(names.iter().map(|name| (name.as_str(), "old\n")));
+    let Some((tree, mut a)) = guarded("a rule for a command", &files, &[]) else {
+        return;
+    };
+    let write = |program: &str, name: &str| format!("echo mine | {program} of={name} status=none");
+    fine(&a.sh(&write("dd", "work/f1")));
+    assert!(is_kept(&tree, "old\n"));
+    // Another process, a copy by the same name, and a shell that is not it.
+    refused(&a.sh("echo mine >work/f2"), EXISTS_TEXT);
+    let copy = tree.scratch().join("dd");
+    fs::copy(&dd, &copy).expect("a copy");
+    refused(&a.sh(&write(&copy.display().to_string(), "work/f3")), EXISTS_TEXT);
+    // The same file by another name is the same program.
+    fine(&a.sh(&format!(
+        "ln -s {} \"$HOME/other\"; {}",
+        dd.display(),
+        write("\"$HOME/other\"", "work/f4")
+    )));
+    // Who becomes another program is that; who becomes this one is this one.
+    fine(&a.sh("echo mine | sh -c 'exec dd of=work/f5 status=none'"));
+    refused(
+        &a.sh("python3 -c 'import os; os.execvp(\"sh\", [\"sh\", \"-c\", \"echo mine >work/f6\"])'"),
+        EXISTS_TEXT,
+    );
+    // At the same time others are judged as ever, whoever looked first.
+    fine(&a.sh("cat work/f7 >/dev/null"));
+    tree.write("work/f7", "changed\n");
+    refused(&a.sh("echo mine >work/f7"), "Stale file handle");
+    fine(&a.sh(&write("dd", "work/f7")));
+    refused(&a.sh("echo mine >work/f8"), EXISTS_TEXT);
+    assert!(a.told("work/f7", STALE));
+}
+
+// semantics: L14
+#[test]
+fn what_a_trusted_command_starts_is_not_it() {
+    let sh = fs::canonicalize("/bin/sh").expect("sh").display().to_string();
+    let rules = rule_for("**", "off", &sh);
+    let files = [(RULES, rules.as_str()), ("f", "old\n"), ("g", "old\n"), ("h", "old\n")];
+    let Some((tree, mut a)) = guarded("children of a command", &files, &[]) else {
+        return;
+    };
+    fine(&a.sh("echo mine >f"));
+    refused(&a.sh("echo mine | tee g"), EXISTS_TEXT);
+    // Off for one is not off for others, although both have the file open.
+    refused(&a.sh("exec 3<>h; echo mine | dd of=h status=none"), EXISTS_TEXT);
+    assert_eq!(tree.read("g").as_deref(), Some("old\n"));
+    assert_eq!(tree.read("h").as_deref(), Some("old\n"));
+}
+
+// semantics: L14
+#[test]
+fn a_script_is_no_command_and_nothing_inside_is_trusted() {
+    if !require_fuse("commands that cannot be told") {
+        return;
+    }
+    let tree = Tree::new();
+    let script = tree.scratch().join("script");
+    fs::write(&script, "#!/bin/sh\n").expect("a script");
+    let inside = tree.at("tool");
+    for (command, why) in [(script, "interpreter"), (inside, "workspace")] {
+        tree.write(RULES, &rule_for("x", "keep", &command.display().to_string()));
+        let run = tree
+            .unclobber()
+            .args(["run", "--linger", "0", "-w"])
+            .arg(tree.root())
+            .args(["--", "true"])
+            .output()
+            .expect("unclobber run");
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(
+            run.status.code() == Some(125) && said.contains(why) && said.contains(":4:11: "),
+            "{said}"
+        );
+    }
+}
+
+// semantics: L8
+#[test]
+fn a_joined_mount_keeps_its_own_rules() {
+    if !require_fuse("rules of a joined mount") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    tree.write("g", "old\n");
+    let mount = Mount::new(&tree, &["--rule", "keep:f"]);
+    let run = |text: &str| {
+        tree.unclobber()
+            .args(["run", "--owner", "a", "--rule", "keep:g", "-w"])
+            .arg(mount.path())
+            .args(["--", "sh", "-c", text])
+            .output()
+            .expect("unclobber run")
+    };
+    let done = run("echo mine >f");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && said.contains("have no effect"), "{said}");
+    assert!(!run("echo mine >g").status.success());
+}
+
+// semantics: L7
+#[test]
+fn at_keep_a_slow_writer_loses_nobodys_work() {
+    let rules = rule("docs/**", "keep");
+    let Some((tree, mut a)) = guarded("a slow writer at keep", &[(RULES, &rules), ("docs/f", "old\n")], &[]) else {
+        return;
+    };
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("exec 7>docs/f 8>docs/g; echo slow >&7"));
+    fine(&a.sh("echo quick >docs/f; echo quick >docs/g"));
+    // The slow one goes on where it was, over what the quick one wrote.
+    fine(&b.sh("echo slower >&7; echo slow slow slow >&8"));
+    fine(&a.sh("rm docs/g"));
+    fine(&b.sh("exec 7>&- 8>&-"));
+    assert!(is_kept(&tree, "quick\n") && is_kept(&tree, "slow slow slow\n"));
+    let said = b.close();
+    assert!(!said.iter().any(|line| line.contains("docs/")), "{said:?}");
+}
