@@ -266,6 +266,10 @@ fn an_ignore_file_takes_the_guard_from_nobodys_work() {
     refused(&a.sh("echo mine >work.txt"), EXISTS_TEXT);
     refused(&a.sh("rm work.txt"), "busy");
     assert_eq!(tree.read("work.txt").as_deref(), Some("theirs\n"));
+    // Nor from an outsider's, although that is noticed only now.
+    tree.write("outside.md", "outside\n");
+    fine(&a.sh("cat .gitignore; echo '*.md' >>.gitignore"));
+    refused(&a.sh("echo mine >outside.md"), EXISTS_TEXT);
     // What is made now is made as ignored, and what nobody has touched has no maker here.
     fine(&b.sh("echo theirs >later.txt"));
     fine(&a.sh("echo mine >later.txt; echo mine >old.txt"));

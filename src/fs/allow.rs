@@ -74,7 +74,8 @@ impl Allowances {
         let now = waiting.since;
         let mut all = self.waiting.lock();
         all.retain(|known| {
-            let same = known.entry == waiting.entry && known.allowance.owner == waiting.allowance.owner;
+            let of = |waiting: &Waiting| (waiting.allowance.owner, waiting.allowance.by_owner);
+            let same = known.entry == waiting.entry && of(known) == of(&waiting);
             known.is_due(now) && !same
         });
         if all.len() >= MAX_WAITING {

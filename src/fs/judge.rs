@@ -157,7 +157,7 @@ impl Mount {
             return decision;
         }
         let as_guarded = guard::decide(case, self.policy());
-        let was_guarded = |by: Change| self.level_then(who, subject.at, by.generation) == Level::Guard;
+        let was_guarded = |by: Change| self.level_then(who, subject.at, by) == Level::Guard;
         if matches!(as_guarded, Decision::Refuse(_)) && finding.by.is_some_and(was_guarded) {
             return as_guarded;
         }

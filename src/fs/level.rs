@@ -19,7 +19,7 @@ use super::caller::{At, Who};
 use super::ledger::entry_key;
 use super::mount::Mount;
 use crate::guard::levels::{BUILT_IN, Kind, Marker, matching};
-use crate::guard::{By, EntryKey, FileKey, Generation, Grade, Level, Signs};
+use crate::guard::{By, Change, EntryKey, FileKey, Grade, Level, Signs};
 use crate::rules::{self, Executable, IgnoreFile, RuleList};
 use crate::store::Node;
 use crate::sync::{Mutex, Sharded};
@@ -247,9 +247,10 @@ impl Mount {
         above.grades(&place.name, Kind::Directory, built_in).0.level
     }
 
-    /// The level that a name had when a change of this generation was made, as far as ignore files decide it.
-    pub(super) fn level_then(&self, who: &Who, at: &At, then: Generation) -> Level {
-        let Some(dir) = &at.dir else { return Level::Guard };
+    /// The level that a name had when this change was made, as far as ignore files decide it. Of a file that has lost its
+    /// name nothing is known: it is what it was opened as.
+    pub(super) fn level_then(&self, who: &Who, at: &At, then: Change) -> Level {
+        let Some(dir) = &at.dir else { return Level::Keep };
         let epoch = self.guard().places.load(Ordering::Acquire);
         let context = self.derive(dir, epoch, Some(then));
         self.level_in(who, &context, &at.name).0
@@ -274,7 +275,7 @@ impl Mount {
     }
 
     /// Up to the nearest directory of which all is known, then down again. With `then`, nothing is taken for known.
-    fn derive(&self, dir: &Arc<Node>, epoch: u64, then: Option<Generation>) -> Arc<Context> {
+    fn derive(&self, dir: &Arc<Node>, epoch: u64, then: Option<Change>) -> Arc<Context> {
         let guarded = || Arc::new(Context::top(epoch, self.rules(), Grade::default()));
         let mut path = Vec::new();
         let mut at = Arc::clone(dir);
@@ -307,7 +308,7 @@ impl Mount {
         context
     }
 
-    fn keep_context(&self, node: &Arc<Node>, context: Context, then: Option<Generation>) -> Arc<Context> {
+    fn keep_context(&self, node: &Arc<Node>, context: Context, then: Option<Change>) -> Arc<Context> {
         if then.is_some() || !context.settled {
             return Arc::new(context);
         }
@@ -331,7 +332,7 @@ impl Guard {
         &self,
         above: &Context,
         (node, parent, name): (&Arc<Node>, &Arc<Node>, &OsStr),
-        then: Option<Generation>,
+        then: Option<Change>,
     ) -> Context {
         let (built_in, settled) = self.built_in(node, parent, name);
         let (mut grade, mut programs) = above.grades(name, Kind::Directory, built_in);
@@ -358,7 +359,7 @@ impl Guard {
     }
 
     /// Takes the directory's own ignore file in, where it could have a say.
-    fn enter(&self, context: &mut Context, dir: &Arc<Node>, then: Option<Generation>) {
+    fn enter(&self, context: &mut Context, dir: &Arc<Node>, then: Option<Change>) {
         if !context.grade.may_be_ignored(None) {
             return;
         }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::Guard;
 use super::mount::Mount;
 use crate::audit::Counter;
-use crate::guard::{FileKey, Generation, Token};
+use crate::guard::{Author, Change, FileKey, Generation, Timestamp, Token};
 use crate::rules::{self, Executable, FILE_NAME, IGNORE_NAME, IgnoreFile, Rule, RuleList, RulesError};
 use crate::store::Node;
 use crate::sync::{Mutex, RwLock};
@@ -65,10 +65,12 @@ struct Ignores {
     versions: SmallVec<[Version; 1]>,
 }
 
-/// What an ignore file said from a generation on: it holds for changes that came later.
+/// What an ignore file said from some moment on: it holds for changes that came later. Owners' changes are told by their
+/// generation; an outsider's by its date, since it is noticed some time after it was made.
 #[derive(Debug)]
 struct Version {
     since: Generation,
+    read_at: Timestamp,
     file: Option<Arc<IgnoreFile>>,
 }
 
@@ -77,9 +79,12 @@ impl Ignores {
         self.versions.last()?.file.clone()
     }
 
-    fn at(&self, generation: Generation) -> Option<Arc<IgnoreFile>> {
-        let then = self.versions.iter().rev().find(|version| version.since < generation)?;
-        then.file.clone()
+    fn at(&self, change: &Change) -> Option<Arc<IgnoreFile>> {
+        let held = |version: &&Version| match change.author {
+            Author::Owner(_) => version.since < change.generation,
+            Author::Outsider | Author::Several => version.read_at < change.at,
+        };
+        self.versions.iter().rev().find(held)?.file.clone()
     }
 
     fn push(&mut self, seen: Seen, version: Version) {
@@ -263,16 +268,19 @@ impl Guard {
         let mut known = self.workspace.ignores.lock();
         let ignores = known.entry(dir.key()).or_default();
         if ignores.versions.is_empty() {
-            let (since, file) = (Generation(0), None);
-            ignores.versions.push(Version { since, file });
+            ignores.versions.push(Version {
+                since: Generation(0),
+                read_at: Timestamp::default(),
+                file: None,
+            });
         }
         drop(known);
     }
 
-    /// The ignore file of a directory: as it is now, or as it was for changes of this generation.
-    pub(super) fn ignore_file(&self, dir: &Arc<Node>, then: Option<Generation>) -> Option<Arc<IgnoreFile>> {
-        if let Some(generation) = then {
-            return self.workspace.ignores.lock().get(&dir.key())?.at(generation);
+    /// The ignore file of a directory: as it is now, or as it was when this change was made.
+    pub(super) fn ignore_file(&self, dir: &Arc<Node>, then: Option<Change>) -> Option<Arc<IgnoreFile>> {
+        if let Some(change) = then {
+            return self.workspace.ignores.lock().get(&dir.key())?.at(&change);
         }
         let fd = self.store.fd(dir).ok()?;
         let now = sys::stat_at(&*fd, std::ffi::OsStr::new(IGNORE_NAME))
@@ -302,20 +310,19 @@ impl Guard {
         }
         let ignores = known.entry(dir.key()).or_default();
         let old = stat.as_ref().is_some_and(|stat| stat.ctime <= began);
-        let since = if old && ignores.versions.is_empty() {
-            Generation(0)
+        let (since, read_at) = if old && ignores.versions.is_empty() {
+            (Generation(0), Timestamp::default())
         } else {
-            self.ledger.latest()
+            (self.ledger.latest(), crate::clock::now())
         };
         let file = file.map(Arc::new);
         let seen = stat.as_ref().map(seen).or(now);
-        ignores.push(
-            seen,
-            Version {
-                since,
-                file: file.clone(),
-            },
-        );
+        let version = Version {
+            since,
+            read_at,
+            file: file.clone(),
+        };
+        ignores.push(seen, version);
         drop(known);
         file
     }
