@@ -218,6 +218,10 @@ mod tests {
         assert_eq!(args.policy.mode, Mode::Observe);
         assert_eq!(args.owner_by, Some(OwnerBy::User));
         assert_eq!(args.policy.linger.unwrap().as_secs(), 60);
+        let (args, _) = read("rule=keep:a\\,b,rule=off:c=d,rules-writable,self-allow").unwrap();
+        assert_eq!(args.policy.rules.rule, ["keep:a,b", "off:c=d"]);
+        assert!(args.policy.rules.rules_writable && args.policy.rules.self_allow);
+        assert!(read("rule=a").is_err() && read("rule").is_err());
     }
 
     #[test]

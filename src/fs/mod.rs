@@ -50,7 +50,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::audit::Events;
 use crate::clock;
-use crate::guard::CacheRule;
+use crate::guard::{CacheRule, OwnerId};
 use crate::owner::Owners;
 use crate::store::{AtticLimits, Node, Store, StoreError};
 use crate::sync::Mutex;
@@ -114,6 +114,8 @@ pub struct Guard {
     allowances: allow::Allowances,
     /// The file of rules was changed through a mount.
     rules_move: AtomicBool,
+    /// Who was last told that the rules cannot be changed from inside, and in which second.
+    rules_told: Mutex<(OwnerId, i64)>,
     /// For hashes of names that nobody can foresee.
     names: RandomState,
     /// Guarded under whatever name they have: kept known, so that this is not forgotten.
@@ -194,6 +196,7 @@ impl Guard {
             workspace: workspace::Workspace::default(),
             allowances: allow::Allowances::default(),
             rules_move: AtomicBool::new(false),
+            rules_told: Mutex::new((OwnerId::NOBODY, 0)),
             names: RandomState::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),

@@ -11,6 +11,7 @@ use super::Guard;
 use super::caller::Who;
 use super::errno::{FsError, Result, errno_text};
 use super::mount::Mount;
+use crate::clock;
 use crate::rules::{FILE_NAME, IGNORE_NAME};
 use crate::store::{Node, libc_flags as c};
 
@@ -34,6 +35,11 @@ impl Mount {
     fn refuse_rules(&self, who: &Who, operation: &str) -> Result<()> {
         if self.options().rules.writable {
             return Ok(());
+        }
+        // Once a second is enough for whoever tries again and again.
+        let now = (who.owner, clock::now().sec);
+        if std::mem::replace(&mut *self.guard().rules_told.lock(), now) == now {
+            return Err(FsError::Errno(c::EROFS));
         }
         let line = format!(
             "refused: {operation} {FILE_NAME}: {}: the rules of this directory cannot be changed from inside it; change \
