@@ -102,7 +102,7 @@ impl Subject {
     }
 
     fn report_without_guard(&self) -> RulesReport {
-        let (list, problem) = match rules::read(&self.place.fd) {
+        let (list, problem) = match rules::read(&self.place.fd, Some(&self.place.path)) {
             Ok((found, _)) => match RuleList::compile(found) {
                 Ok(list) => (list, None),
                 Err(error) => (RuleList::default(), Some(error)),

@@ -45,6 +45,7 @@ pub use workspace::RuleCounts;
 
 use std::hash::RandomState;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -112,6 +113,8 @@ pub struct Guard {
     workspace: workspace::Workspace,
     /// Changes that are let through once.
     allowances: allow::Allowances,
+    /// Where the directory was when the guard began.
+    root_path: Option<PathBuf>,
     /// The file of rules was changed through a mount.
     rules_move: AtomicBool,
     /// Who was last told that the rules cannot be changed from inside, and in which second.
@@ -180,6 +183,8 @@ impl Guard {
     /// When the directory cannot be looked at.
     pub fn open(root: OwnedFd, options: GuardOptions) -> std::result::Result<Arc<Self>, GuardError> {
         let cached = usize::try_from(options.max_fds / 4).unwrap_or(256).clamp(16, 1 << 16);
+        // By the mount it was given on: the store may use one of its own.
+        let root_path = crate::rules::path_of(&root);
         let store = Store::open(root, cached, options.attic)?;
         let guard = Arc::new(Self {
             store,
@@ -195,6 +200,7 @@ impl Guard {
             contexts: level::Contexts::default(),
             workspace: workspace::Workspace::default(),
             allowances: allow::Allowances::default(),
+            root_path,
             rules_move: AtomicBool::new(false),
             rules_told: Mutex::new((OwnerId::NOBODY, 0)),
             names: RandomState::new(),

@@ -198,7 +198,7 @@ impl Guard {
         let Ok(root) = self.store.fd(self.store.root()) else {
             return Ok(());
         };
-        let root_path = std::fs::read_link(sys::fd_path(&*root)).ok();
+        let root_path = self.root_path.as_deref();
         let now = sys::stat_at(&*root, std::ffi::OsStr::new(FILE_NAME))
             .ok()
             .as_ref()
@@ -210,17 +210,17 @@ impl Guard {
             changed
         };
         if changed {
-            self.read_rules(&root, root_path.as_deref());
+            self.read_rules(&root, root_path);
         } else {
             let (_, list) = self.workspace.list();
-            self.workspace.look_for_programs(&list, root_path.as_deref());
+            self.workspace.look_for_programs(&list, root_path);
         }
         self.rules_problem().map_or(Ok(()), Err)
     }
 
     fn read_rules(&self, root: &OwnedFd, root_path: Option<&Path>) {
         self.workspace.counts.read.add();
-        let read = rules::read(root).and_then(|(rules, stat)| {
+        let read = rules::read(root, root_path).and_then(|(rules, stat)| {
             let compiled = RuleList::compile(rules).map_err(|message| RulesError { at: None, message })?;
             Ok((compiled, stat))
         });

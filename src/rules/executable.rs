@@ -20,7 +20,8 @@ pub struct Executable {
 }
 
 /// The path of the directory that a descriptor leads to, as this process sees it.
-pub(super) fn path_of(dir: impl AsFd) -> Option<PathBuf> {
+#[must_use]
+pub fn path_of(dir: impl AsFd) -> Option<PathBuf> {
     std::fs::read_link(sys::fd_path(dir)).ok()
 }
 

@@ -53,13 +53,12 @@ struct Entry {
     command: Option<Spanned<String>>,
 }
 
-/// Reads the file in the directory `root`, and what it says of itself. No file is no rules.
+/// Reads the file in the directory `root`, which is at `path`, and what it says of itself. No file is no rules.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(root: impl AsFd) -> Result<(Vec<Rule>, Option<Stat>), RulesError> {
+pub fn read(root: impl AsFd, path: Option<&Path>) -> Result<(Vec<Rule>, Option<Stat>), RulesError> {
     let plain = |message: String| RulesError { at: None, message };
-    let root_path = executable::path_of(&root);
     let Some((bytes, stat)) = super::read_named(&root, FILE_NAME).map_err(|error| plain(cause(&error)))? else {
         return Ok((Vec::new(), None));
     };
@@ -73,7 +72,7 @@ pub fn read(root: impl AsFd) -> Result<(Vec<Rule>, Option<Stat>), RulesError> {
             });
         }
     };
-    Ok((parse(text, root_path.as_deref())?, Some(stat)))
+    Ok((parse(text, path)?, Some(stat)))
 }
 
 fn cause(error: &std::io::Error) -> String {

@@ -11,7 +11,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-pub use executable::{Executable, find_executable};
+pub use executable::{Executable, find_executable, path_of};
 pub use explain::{Explained, Explainer, describe, evidence};
 pub use file::{FILE_NAME, RulesError, parse, read};
 pub use ignored::{IGNORE_NAME, IgnoreFile, read_ignore_file};

@@ -143,16 +143,16 @@ fn the_file_is_read_whole_or_not_at_all() {
 fn what_cannot_be_read_is_an_error_and_nothing_is_no_rules() {
     let dir = tempfile::tempdir().unwrap();
     let open = || crate::sys::open_path(dir.path(), crate::sys::consts::O_PATH).unwrap();
-    let (rules, stat) = read(open()).unwrap();
+    let (rules, stat) = read(open(), None).unwrap();
     assert!(rules.is_empty() && stat.is_none());
     let path = dir.path().join(FILE_NAME);
     std::fs::write(&path, b"# fine\n# \xff\n").unwrap();
-    assert_eq!(read(open()).unwrap_err().at, Some((2, 3)));
+    assert_eq!(read(open(), None).unwrap_err().at, Some((2, 3)));
     std::fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
-    assert!(read(open()).unwrap_err().message.contains("1 MiB"));
+    assert!(read(open(), None).unwrap_err().message.contains("1 MiB"));
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    assert!(read(open()).unwrap_err().message.contains("no regular file"));
+    assert!(read(open(), None).unwrap_err().message.contains("no regular file"));
 }
 
 // semantics: L9

@@ -315,7 +315,7 @@ fn a_joined_mount_keeps_its_own_rules() {
     let mount = Mount::new(&tree, &["--rule", "keep:f"]);
     let run = |text: &str| {
         tree.unclobber()
-            .args(["run", "--owner", "a", "--rule", "keep:g", "-w"])
+            .args(["run", "--owner", "a", "--linger", "0", "--rule", "keep:g", "-w"])
             .arg(mount.path())
             .args(["--", "sh", "-c", text])
             .output()
