@@ -134,6 +134,7 @@ fn lookup(bench: &mut Criterion) {
         read_only: false,
         only_ids: None,
         pids_visible: true,
+        rules: unclobber::fs::RuleOptions::default(),
     });
     let caller = caller();
     let name = OsStr::new("file");

@@ -6,13 +6,14 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
 declare -A may=(
     [main]="cli"
-    [cli]="front control fs store owner audit guard sys sync clock faults"
+    [cli]="front control fs store owner audit rules guard sys sync clock faults"
     [front]="fs owner audit guard sys sync clock faults"
     [control]="fs owner audit guard sys sync clock faults"
-    [fs]="store owner audit guard sys sync clock faults"
+    [fs]="store owner audit rules guard sys sync clock faults"
     [store]="guard sys sync clock faults"
     [owner]="guard sys sync clock faults"
     [audit]="guard sys sync clock faults"
+    [rules]="guard sys sync clock faults"
     [guard]=""
     [sys]="guard"
     [sync]=""
@@ -52,6 +53,7 @@ check() {
             forbid "$file" '\blibc::[a-z_0-9]+[[:space:]]*\(|\bnix::' "a system call outside sys" || bad=1
             forbid "$file" '\bunsafe\b[[:space:]]*(\{|fn|impl|extern)' "unsafe outside sys" || bad=1
         fi
+        [ "$layer" = rules ] || forbid "$file" '\b(ignore|toml)::' "patterns and files of rules outside rules" || bad=1
         if [ "$layer" = guard ]; then
             forbid "$file" '\bstd::(fs|io|net|process|thread|time|env|sync)\b|\b(parking_lot|log)::' "I/O, a clock or a lock in guard" || bad=1
         fi
@@ -76,7 +78,7 @@ prove() {
     for rule in \
         "guard|use crate::sys;" "guard|use std::fs;" "store|use crate::fs::Guard;" "owner|use crate::{audit, guard};" \
         "sys|use crate::store::Root;" "fs|fn f() { libc::getpid() }" "fs|use crate::front::serve;" "fs|use fuser::Session;" "store|use nix::fcntl;" \
-        "owner|fn f() { unsafe { g() } }" "audit|use crate::cli;" "front|use crate::store::Root;"; do
+        "owner|fn f() { unsafe { g() } }" "audit|use crate::cli;" "rules|use crate::fs::Guard;" "fs|use ignore::Match;" "control|use crate::rules::Rule;" "front|use crate::store::Root;"; do
         rm -rf "$copy/src"
         cp -r src "$copy/src"
         line=${rule#*|}

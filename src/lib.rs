@@ -3,8 +3,8 @@
 //! The folders are the layers; each may use only what stands below it:
 //!
 //! ```text
-//! main -> cli -> { front, control } -> fs -> { store, owner, audit } -> guard
-//!                              store, owner, audit -> sys      leaves: sync, clock, faults
+//! main -> cli -> { front, control } -> fs -> { store, owner, audit, rules } -> guard
+//!                              store, owner, audit, rules -> sys      leaves: sync, clock, faults
 //! ```
 //!
 //! `docs/ARCHITECTURE.md` says what each layer owns and what it must never do.
@@ -18,6 +18,7 @@ pub mod front;
 pub mod fs;
 pub mod guard;
 pub mod owner;
+pub mod rules;
 pub mod store;
 pub mod sync;
 pub mod sys;

@@ -215,6 +215,7 @@ fn mount_for(guard: &Arc<Guard>, owner: OwnerId) -> Arc<Mount> {
         read_only: false,
         only_ids: None,
         pids_visible: true,
+        rules: unclobber::fs::RuleOptions::default(),
     })
 }
 

@@ -5,12 +5,14 @@
 
 mod counts;
 mod file;
+mod notices;
 mod record;
 mod refusals;
 mod sink;
 
 pub use counts::{ByCode, Counter, OwnerCounts};
 pub use file::{EventFileOptions, numbered};
+pub use notices::{LineSink, Notices};
 pub use record::{Actor, Change, Changed, EVENTS_VERSION, Happened, KeptContent, Observed, Version, View, rfc3339};
 pub use refusals::{Details, Report, Sink, WatcherId};
 
@@ -52,6 +54,10 @@ pub struct Events {
     pub kept: Counter,
     /// Displaced content that should have been kept and could not be.
     pub not_kept: Counter,
+    /// Changes let through by `unclobber allow`.
+    pub allowed: Counter,
+    /// What is said besides refusals.
+    pub notices: Notices,
 }
 
 impl Events {

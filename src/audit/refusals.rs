@@ -73,7 +73,7 @@ pub type Sink = Box<dyn Fn(&Report) + Send + Sync>;
 
 /// Names a watcher, to end it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WatcherId(u64);
+pub struct WatcherId(pub(super) u64);
 
 struct Watcher {
     id: WatcherId,

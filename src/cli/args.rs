@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use super::recording::RecordingArgs;
 use super::topics;
 use crate::control::{
-    Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View, check_owner_name,
+    AttachRules, Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View, check_owner_name,
 };
 use crate::fs::Operation;
 
@@ -69,6 +69,12 @@ pub(crate) enum Command {
     /// Sum up what was refused, or would have been, and propose rules
     #[command(after_help = topics::REPORT_EXAMPLES)]
     Report(ReportArgs),
+    /// Show the rules that decide how closely a path is guarded, and which one decides for a path
+    #[command(after_help = topics::RULES_EXAMPLES)]
+    Rules(RulesArgs),
+    /// Let the next change of a file through, once
+    #[command(after_help = topics::ALLOW_EXAMPLES)]
+    Allow(AllowArgs),
     /// List, show, compare, restore and drop what the guard has kept
     #[command(after_help = topics::ATTIC_EXAMPLES, arg_required_else_help = false)]
     Attic(AtticArgs),
@@ -123,9 +129,36 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) linger: Option<Duration>,
     #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
     #[command(flatten)]
     pub(crate) recording: RecordingArgs,
+}
+
+/// Levels of paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub(crate) struct RuleArgs {
+    /// How closely paths are guarded: guard, keep or off, and a gitignore glob; repeat for more, the last that matches
+    /// decides
+    #[arg(long = "rule", value_name = "LEVEL:GLOB", value_parser = parse_rule)]
+    pub(crate) rule: Vec<String>,
+    /// The directory's own rules, .unclobber.toml, may be changed from inside
+    #[arg(long)]
+    pub(crate) rules_writable: bool,
+    /// Owners may use `unclobber allow` for their own changes
+    #[arg(long)]
+    pub(crate) self_allow: bool,
+}
+
+impl RuleArgs {
+    pub(crate) fn request(&self) -> AttachRules {
+        AttachRules {
+            own: self.rule.clone(),
+            writable: self.rules_writable,
+            self_allow: self.self_allow,
+        }
+    }
 }
 
 /// Bounds of the attic. They are those of the guard: they count where this command starts it.
@@ -318,6 +351,35 @@ pub(crate) struct WhyArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct RulesArgs {
+    /// Which rule decides for this file or directory?
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+    /// The guarded directory [default: the nearest above that is guarded or has rules, else the current directory]
+    #[arg(long, short = 'w', value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AllowArgs {
+    /// The file
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Only a change by this owner [default: one's own inside `run`, else whoever changes the file first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// For how long: 90, 90s, 10m, 2h
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    pub(crate) lasts: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct AtticArgs {
     #[command(subcommand)]
     pub(crate) command: AtticCommand,
@@ -456,6 +518,10 @@ fn operations() -> impl TypedValueParser<Value = Operation> {
 
 pub(crate) fn parse_owner(text: &str) -> Result<String, String> {
     check_owner_name(text).map(|()| text.to_owned())
+}
+
+pub(crate) fn parse_rule(text: &str) -> Result<String, String> {
+    crate::rules::parse_word(text).map(|_| text.to_owned())
 }
 
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {

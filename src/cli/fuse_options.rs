@@ -4,7 +4,7 @@
 
 use clap::ValueEnum;
 
-use super::args::{MountArgs, parse_duration, parse_owner, parse_size};
+use super::args::{MountArgs, parse_duration, parse_owner, parse_rule, parse_size};
 use crate::sys::consts;
 
 /// Flags of a mount that have a bit in `mount(2)`.
@@ -104,12 +104,14 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "noatime" => flags.noatime = true,
         "sync" => flags.sync = true,
         "async" => flags.sync = false,
+        "rules-writable" => args.policy.rules.rules_writable = true,
+        "self-allow" => args.policy.rules.self_allow = true,
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" => {}
         "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
-        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "fsname"
-        | "subtype" => {
+        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "rule"
+        | "fsname" | "subtype" => {
             return Err("it needs a value".to_owned());
         }
         other if other.starts_with("x-") || other.starts_with("X-") => {}
@@ -134,6 +136,7 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "durability" => policy.durability = one_of(value)?,
         "cache" => policy.cache = one_of(value)?,
         "passthrough" => policy.passthrough = one_of(value)?,
+        "rule" => policy.rules.rule.push(parse_rule(value)?),
         "linger" => policy.linger = Some(parse_duration(value)?),
         "attic-age" => policy.bounds.attic_age = Some(parse_duration(value)?),
         "attic-size" => policy.bounds.attic_size = Some(parse_size(value)?),
@@ -220,6 +223,10 @@ mod tests {
         assert_eq!(args.policy.mode, Mode::Observe);
         assert_eq!(args.owner_by, Some(OwnerBy::User));
         assert_eq!(args.policy.linger.unwrap().as_secs(), 60);
+        let (args, _) = read("rule=keep:a\\,b,rule=off:c=d,rules-writable,self-allow").unwrap();
+        assert_eq!(args.policy.rules.rule, ["keep:a,b", "off:c=d"]);
+        assert!(args.policy.rules.rules_writable && args.policy.rules.self_allow);
+        assert!(read("rule=a").is_err() && read("rule").is_err());
     }
 
     #[test]

@@ -97,6 +97,32 @@ pub(crate) fn client_problem(what: impl Into<String>, error: &ClientError) -> Pr
     }
 }
 
+/// Sees to it that the directory's own rules can be read before it is mounted.
+pub(crate) fn check_rules(client: &mut Client, place: &Place) -> Result<(), Problem> {
+    let what = || format!("cannot guard {}", place.path.display());
+    let report = client
+        .rules(None, None)
+        .map_err(|error| client_problem(what(), &error))?;
+    match report.problem {
+        None => Ok(()),
+        Some(problem) => {
+            Err(Problem::new(what(), problem).hint("correct the file; `unclobber rules` shows the rules that hold"))
+        }
+    }
+}
+
+/// Says what is wrong with the rules of a mount that is there already: the last good ones hold.
+pub(crate) fn note_rules_problem(client: &mut Client) {
+    match client.rules(None, None) {
+        Ok(report) => {
+            if let Some(problem) = report.problem {
+                note(&format!("{problem}; the rules as they were hold"));
+            }
+        }
+        Err(error) => log::debug!("{error}"),
+    }
+}
+
 /// A refusal to guard what cannot be guarded.
 pub(crate) fn check_guardable(place: &Place) -> Result<(), Problem> {
     if place.path == Path::new("/") {

@@ -4,16 +4,19 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{host_why, metrics};
+use super::{host_why, metrics, rule_words};
 use crate::audit::WatcherId;
 use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Refusal, Serve, ServeFor, Serving, Settings, Sink};
-use crate::control::{Policy, Whose, WhyReply, WhyRequest, options};
+use crate::control::{Policy, RulesReport, Whose, WhyReply, WhyRequest, options};
 use crate::front;
-use crate::fs::{Activity, Asker, Guard, GuardOptions, MountOptions};
+use crate::fs::{Activity, Allowance, Asker, Guard, GuardOptions, MountOptions, RuleOptions};
 use crate::guard::{self, OwnerId};
 use crate::owner::{Attribution, Gone, OwnerBy, OwnerKind, process_of};
+use crate::rules;
 use crate::store::AtticLimits;
 use crate::sys;
 
@@ -71,11 +74,13 @@ struct Plug {
 struct Watch {
     guard: Arc<Guard>,
     id: WatcherId,
+    notice: WatcherId,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.guard.events().unwatch(self.id);
+        self.guard.events().notices.end(self.notice);
     }
 }
 
@@ -126,6 +131,7 @@ impl Host for Plug {
             ServeFor::Owner(owner) => Attribution::Fixed(owner),
             ServeFor::By(rule) => Attribution::By(owner_by(rule)),
         };
+        let own: Result<Vec<_>, _> = mount.rules.own.iter().map(|word| rules::parse_word(word)).collect();
         let options = MountOptions {
             policy: policy(&mount.policy),
             attribution,
@@ -134,6 +140,11 @@ impl Host for Plug {
             read_only: mount.read_only,
             only_ids: mount.only_ids,
             pids_visible: mount.pids_visible,
+            rules: RuleOptions {
+                own: own.map_err(io::Error::other)?,
+                writable: mount.rules.writable,
+                self_allow: mount.rules.self_allow,
+            },
         };
         Ok(Box::new(Served(front::serve(&self.guard, options, fuse)?)))
     }
@@ -160,6 +171,7 @@ impl Host for Plug {
             ("observations".to_owned(), status.observations),
             ("refusals".to_owned(), status.refusals),
             ("kept files".to_owned(), status.kept),
+            ("allowed once".to_owned(), events.allowed.get()),
             ("known files".to_owned(), status.nodes as u64),
             ("file records".to_owned(), status.file_records as u64),
             ("name records".to_owned(), status.name_records as u64),
@@ -185,7 +197,39 @@ impl Host for Plug {
         self.events.clone()
     }
 
+    fn rules_problem(&self) -> Option<String> {
+        self.guard.rules_problem().map(|problem| problem.to_string())
+    }
+
+    fn rules(&self, mount: Option<u64>, path: Option<&str>) -> RulesReport {
+        if let Err(problem) = self.guard.look_at_rules() {
+            log::info!("{problem}");
+        }
+        rule_words::report(&self.guard, mount, path)
+    }
+
+    fn allows_itself(&self, mount: u64) -> bool {
+        let mounts = self.guard.mounts();
+        mounts
+            .iter()
+            .any(|known| known.id() == mount && known.options().rules.self_allow)
+    }
+
+    fn allow(&self, path: &str, owner: Option<OwnerId>, seconds: u64, by_owner: bool) -> Result<(), Failure> {
+        let allowance = Allowance {
+            path: path.to_owned(),
+            owner,
+            lasts: Duration::from_secs(seconds),
+            by_owner,
+        };
+        self.guard
+            .allow(Path::new(path), allowance)
+            .map_err(|error| Failure::new(Code::Failed, error.to_string()))
+    }
+
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
+        let sink = Arc::new(sink);
+        let also = Arc::clone(&sink);
         let below = format!("{}/", self.guard.owners().name(owner));
         let told = Box::new(move |report: &crate::audit::Report| {
             let own = report.owner == owner;
@@ -194,9 +238,12 @@ impl Host for Plug {
             }
         });
         let id = self.guard.events().watch(None, told);
+        let notices = &self.guard.events().notices;
+        let notice = notices.listen(owner, Box::new(move |line: &str| also(notice_of(line))));
         Box::new(Watch {
             guard: Arc::clone(&self.guard),
             id,
+            notice,
         })
     }
 
@@ -247,6 +294,14 @@ fn told(report: &crate::audit::Report, below: bool) -> Refusal {
         event: (line.len() < LONG).then(|| report.fields()),
         line,
         count: 0,
+    }
+}
+
+/// What is said besides refusals: a line, and no refusal to be counted.
+fn notice_of(line: &str) -> Refusal {
+    Refusal {
+        line: line.to_owned(),
+        ..Refusal::default()
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn why(
         policy: mount
             .as_ref()
             .map_or_else(Policy::default, |mount| mount.options().policy),
+        mount: mount.as_ref().map(|mount| mount.id()),
         read_only: mount.as_ref().is_some_and(|mount| mount.options().read_only),
         asker,
         difference: request.difference && only.is_some(),

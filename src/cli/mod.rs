@@ -2,6 +2,7 @@
 //!
 //! Owns what a user types and sees: flags, exit codes, messages. It never judges a file operation.
 
+mod allow;
 mod args;
 mod attic;
 mod doctor;
@@ -26,6 +27,8 @@ mod recording;
 mod refusals;
 mod report;
 mod report_diff;
+mod rule_words;
+mod rules;
 mod run;
 mod run_child;
 mod status;
@@ -103,6 +106,8 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Why(args) => why::why(args),
         Command::Log(args) => self::log::log(args),
         Command::Report(args) => report::report(args),
+        Command::Rules(args) => rules::rules(args),
+        Command::Allow(args) => allow::allow(args),
         Command::Attic(args) => attic::attic(args),
         Command::Undo(args) => undo::undo(args),
         Command::Doctor(args) => doctor::doctor(args),

@@ -36,6 +36,7 @@ pub(crate) fn mount(args: &MountArgs, log: &LogArgs) -> Result<ExitCode, Problem
     // The guard must not write through its own mount.
     args.policy.recording.resolved(&point)?;
     let mut client = guarding::reach(&place, &args.policy, log)?;
+    guarding::check_rules(&mut client, &place)?;
     let mount = attach(&mut client, &args, &options, &place, &point)?;
     if let Ok(here) = std::env::current_dir()
         && here.starts_with(&point)
@@ -125,6 +126,7 @@ fn attach(
         only_ids: None,
         namespace_of: None,
         linger: args.policy.linger.map(|time| time.as_secs()),
+        rules: args.policy.rules.request(),
     };
     let attached = client.attach(request, fuse.as_fd()).map_err(|error| {
         if let Err(error) = unmount(point, true) {

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::args::{BoundsArgs, LogArgs, RunArgs};
+use super::args::{BoundsArgs, LogArgs, RuleArgs, RunArgs};
 use super::fuse_options::{FuseOptions, MountFlags};
 use super::guarding;
 use super::mounting;
@@ -43,9 +43,10 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         if args.policy.policy() != Policy::default()
             || args.policy.bounds != BoundsArgs::default()
             || args.policy.recording != RecordingArgs::default()
+            || args.policy.rules != RuleArgs::default()
         {
             note(&format!(
-                "the rules of the mount at {} hold; those of this command line (--mode, --unseen and so on) have no effect",
+                "the rules of the mount at {} hold; those of this command line (--mode, --rule and so on) have no effect",
                 guarded.mount.point.display()
             ));
         }
@@ -53,6 +54,7 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         let owner = client
             .join(args.owner.clone(), args.policy.linger.map(|time| time.as_secs()))
             .map_err(|error| guarding::client_problem(what, &error))?;
+        guarding::note_rules_problem(&mut client);
         log::info!("joined {} as owner {owner}", guarded.mount.point.display());
         let start = start_directory(&place.path, None);
         let mut session = Session::begin(client)?;
@@ -60,7 +62,8 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         return session.run_in_place(&start, args, None);
     }
     guarding::check_guardable(&place)?;
-    let client = guarding::reach(&place, &args.policy, log)?;
+    let mut client = guarding::reach(&place, &args.policy, log)?;
+    guarding::check_rules(&mut client, &place)?;
     Session::begin(client)?.run_guarded(args, &place)
 }
 
@@ -267,6 +270,7 @@ fn attach_request(args: &RunArgs, label: &Path, view: &View, child: Option<i32>)
         only_ids: matches!(view, View::UserNamespace(_)).then(|| (sys::geteuid(), sys::getegid())),
         namespace_of: child.and_then(|pid| u32::try_from(pid).ok()),
         linger: args.policy.linger.map(|time| time.as_secs()),
+        rules: args.policy.rules.request(),
     }
 }
 

@@ -89,6 +89,14 @@ fn describe(guard: &Status, style: Style) -> String {
     let owners = guard.owners.iter().map(describe_owner);
     text.extend(section("mounts", mounts.collect()));
     text.extend(section("owners", owners.collect()));
+    text.extend(section(
+        "rules",
+        guard
+            .rules_problem
+            .iter()
+            .map(|problem| format!("{problem}; the rules as they were hold"))
+            .collect(),
+    ));
     if !guard.counts.is_empty() {
         text.extend(section(
             "counts",

@@ -115,6 +115,33 @@ Ends with a proposed .unclobber.toml. Refusals that kept somebody's work from
 being overwritten are counted, and no rule is proposed for them.
 
 Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
+pub(crate) const RULES_EXAMPLES: &str = "\
+Examples:
+  unclobber rules                              all rules of this directory, in order
+  unclobber rules src/main.rs                  which one decides, and where it stands
+
+The file .unclobber.toml in the guarded directory holds rules of its own:
+  [[rule]]
+  pattern = \"docs/**\"        gitignore glob from the directory
+  level = \"keep\"             guard | keep | off
+  command = \"/usr/bin/git\"   optional: only for processes that run this program
+
+guard: what has not been read is not overwritten. keep: nothing is refused, and
+what is displaced is kept in the attic. off: nothing is judged or kept.
+
+Exit codes: 0 done, 1 failed (also: the file is wrong), 2 for a wrong command
+line.";
+
+pub(crate) const ALLOW_EXAMPLES: &str = "\
+Examples:
+  unclobber allow notes.txt --owner alice      alice's next change of it
+  unclobber allow secret.key --for 10m         whoever changes it first
+
+One change is let through, although it would be refused; what was there is kept
+in the attic. Inside `run` it is refused unless the mount was made with
+--self-allow, and then it is for the owner's own changes.
+
+Exit codes: 0 done, 1 failed, 2 for a wrong command line.";
 
 pub(crate) const ATTIC_EXAMPLES: &str = "\
 Examples:
@@ -191,6 +218,7 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
   passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=,
   events-observations
+  passthrough=, linger=, attic-age=, attic-size=, rule=, rules-writable, self-allow
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
@@ -215,5 +243,8 @@ change would be refused, and what to do next.
                        choose another name
   FS_IO_ERROR          the directory's own error
 
-Reading by any process of the same owner counts. `unclobber run --mode observe` refuses nothing.
+  \"Read-only file system\" on .unclobber.toml
+                       the rules cannot be changed from inside: change them outside
+
+Reading by any process of the same owner counts. `unclobber allow` lets one change through unread. `unclobber run --mode observe` refuses nothing.
 ";

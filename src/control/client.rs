@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::asking::{WhyReply, WhyRequest};
 use super::protocol::{self, Attach, Code, DataPath, Failure, Refusal, Reply, Request, Status};
+use super::report::RulesReport;
 use super::runtime_dir::{RuntimeDir, Surroundings};
 use super::wire::{Lines, send};
 use crate::fs::Activity;
@@ -227,6 +228,38 @@ impl Client {
                 status.pid = peer.pid;
             }
             Ok(*status)
+        } else {
+            Err(unexpected(&reply))
+        }
+    }
+
+    /// The rules that hold, looked at anew, and what they say of a path from the root.
+    pub fn rules(&mut self, path: Option<String>, mount: Option<u64>) -> Result<RulesReport, ClientError> {
+        let reply = self.ask_in_time(&Request::Rules { path, mount }, ANSWER_LIMIT)?;
+        if let Reply::Rules(report) = reply {
+            Ok(*report)
+        } else {
+            Err(unexpected(&reply))
+        }
+    }
+
+    /// Lets the next change of a path through; by which owner, or by anybody.
+    pub fn allow(
+        &mut self,
+        path: String,
+        owner: Option<String>,
+        seconds: u64,
+        mount: Option<u64>,
+    ) -> Result<Option<String>, ClientError> {
+        let request = Request::Allow {
+            path,
+            owner,
+            seconds,
+            mount,
+        };
+        let reply = self.ask_in_time(&request, ANSWER_LIMIT)?;
+        if let Reply::Allowed { owner } = reply {
+            Ok(owner)
         } else {
             Err(unexpected(&reply))
         }

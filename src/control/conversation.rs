@@ -19,6 +19,11 @@ use crate::fs::Asker;
 use crate::guard::OwnerId;
 use crate::sys::{self, PeerCred};
 
+/// What to do about a wrong file of rules.
+const RULES_HINT: &str = "correct the file; `unclobber rules` shows the rules that hold";
+/// What to do where an owner may not allow anything.
+const ALLOW_HINT: &str = "ask the user to run `unclobber allow` outside, or to mount with --self-allow";
+
 /// How long `flush` waits for a mount to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -82,6 +87,16 @@ impl Conversation {
                 self.leave();
                 Ok(Reply::Done)
             }
+            Request::Rules { path, mount } => {
+                let report = self.server.host.rules(mount, path.as_deref());
+                Ok(Reply::Rules(Box::new(report)))
+            }
+            Request::Allow {
+                path,
+                owner,
+                seconds,
+                mount,
+            } => self.allow(&path, owner.as_deref(), seconds, mount),
             Request::Wait { mount } => {
                 self.server.life.wait_mount_end(mount, None);
                 Ok(Reply::Done)
@@ -157,6 +172,9 @@ impl Conversation {
             return Err(Failure::new(Code::Malformed, "attach came without a FUSE descriptor"));
         };
         self.forbid_guarded("attach a mount")?;
+        if let Some(problem) = self.server.host.rules_problem() {
+            return Err(Failure::new(Code::Failed, problem).with_hint(RULES_HINT));
+        }
         let namespace = attach
             .namespace_of
             .map(|child| self.child_namespace(child))
@@ -171,6 +189,7 @@ impl Conversation {
             read_only: attach.read_only,
             only_ids: attach.only_ids,
             pids_visible: self.peer.pid != 0,
+            rules: attach.rules.clone(),
         };
         let serving = self.server.host.serve(serve, fuse).map_err(|error| {
             Failure::new(
@@ -273,6 +292,42 @@ impl Conversation {
         self.server.life.wish_linger(linger.map(Duration::from_secs), named);
         Ok(Reply::Joined {
             owner: self.server.host.name_of(owner),
+        })
+    }
+
+    /// A caller that belongs to an owner may do this for itself and owners below it, and only where the mount lets it.
+    fn allow(&self, path: &str, name: Option<&str>, seconds: u64, mount: Option<u64>) -> Result<Reply, Failure> {
+        let host = &self.server.host;
+        let standing = self.standing()?;
+        let own = standing.map(|owner| host.name_of(owner));
+        if let (Some(standing), Some(own)) = (standing, &own) {
+            let for_itself = name.is_none_or(|name| {
+                let below = name.strip_prefix(own.as_str());
+                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            });
+            let lets = mount.is_some_and(|mount| host.allows_itself(mount));
+            if !lets || !for_itself {
+                let what = if lets {
+                    "allow changes of other owners"
+                } else {
+                    "allow changes"
+                };
+                return Err(
+                    Failure::new(Code::Forbidden, format!("{} may not {what}", self.describe(standing)))
+                        .with_hint(ALLOW_HINT),
+                );
+            }
+        }
+        let owner = match name {
+            Some(name) => Some(host.find_owner(name).ok_or_else(|| {
+                Failure::new(Code::Missing, format!("there is no owner {name:?}"))
+                    .with_hint("`unclobber status` lists the owners; without --owner, whoever changes the file first is let through")
+            })?),
+            None => standing,
+        };
+        host.allow(path, owner, seconds, standing.is_some())?;
+        Ok(Reply::Allowed {
+            owner: owner.map(|owner| host.name_of(owner)),
         })
     }
 
@@ -381,6 +436,7 @@ impl Conversation {
             counts: counts.into_iter().collect(),
             requests: self.server.host.requests().into_iter().collect(),
             events: self.server.host.events_file(),
+            rules_problem: self.server.host.rules_problem(),
         }
     }
 }

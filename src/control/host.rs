@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 
 use super::asking::{WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
-use super::protocol::{DataPath, Failure, OwnerStatus, Refusal};
+use super::protocol::{AttachRules, DataPath, Failure, OwnerStatus, Refusal};
+use super::report::RulesReport;
 use crate::fs::{Activity, Asker};
 use crate::guard::OwnerId;
 
@@ -43,6 +44,19 @@ pub trait Host: Send + Sync + 'static {
     fn events_file(&self) -> Option<String> {
         None
     }
+
+    /// Tells `sink` every refusal of this owner and those below it from now on, until the returned value is dropped.
+    /// What is wrong with the workspace's rules, as far as that is known; nothing is looked at.
+    fn rules_problem(&self) -> Option<String>;
+
+    /// The rules that hold, on a mount or anywhere, looked at anew; and what they say of a path.
+    fn rules(&self, mount: Option<u64>, path: Option<&str>) -> RulesReport;
+
+    /// Whether a mount lets owners allow their own changes.
+    fn allows_itself(&self, mount: u64) -> bool;
+
+    /// Lets the next change of a path by an owner, or by anybody, through. `by_owner`: an owner has asked for itself.
+    fn allow(&self, path: &str, owner: Option<OwnerId>, seconds: u64, by_owner: bool) -> Result<(), Failure>;
 
     /// Tells `sink` every refusal of this owner and those below it from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
@@ -102,6 +116,8 @@ pub struct Serve {
     pub only_ids: Option<(u32, u32)>,
     /// Whether callers' process ids can be seen from here.
     pub pids_visible: bool,
+    /// Rules of its own, and what may be changed of them from inside.
+    pub rules: AttachRules,
 }
 
 /// To whom a mount attributes what happens.

@@ -11,6 +11,7 @@ mod host;
 mod lifecycle;
 pub mod options;
 mod protocol;
+mod report;
 mod runtime_dir;
 mod server;
 #[cfg(test)]
@@ -25,9 +26,10 @@ pub use host::{Host, Serve, ServeFor, Serving, Sink, Whose};
 pub use lifecycle::{Lifecycle, MountRecord};
 pub use options::{Cache, Create, Durability, Mode, OwnerBy, Passthrough, Policy, Remove, Unseen, View};
 pub use protocol::{
-    Attach, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Refusal, Reply, Request, Status,
-    check_owner_name,
+    Attach, AttachRules, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Refusal, Reply, Request,
+    Status, check_owner_name,
 };
+pub use report::{Decided, DecidedFor, MountRules, RuleLine, RulesReport};
 pub use runtime_dir::{RuntimeDir, Surroundings, guard_id, is_guard_id};
 pub use server::{Outgoing, Server};
 pub use unmounting::{UnmountError, find_helper, unmount};

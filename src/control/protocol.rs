@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::asking::{PathText, WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
+use super::report::RulesReport;
 use crate::fs::Activity;
 
 /// The version every message carries.
@@ -68,6 +69,28 @@ pub enum Request {
         #[serde(default)]
         since: u64,
     },
+    /// The rules that hold, looked at anew.
+    Rules {
+        /// What do they say of this path, from the root?
+        #[serde(default)]
+        path: Option<String>,
+        /// On the mount of this number, as `user.unclobber.mount` tells it.
+        #[serde(default)]
+        mount: Option<u64>,
+    },
+    /// Let the next change of a path through, once.
+    Allow {
+        /// The path, from the root.
+        path: String,
+        /// The owner; the caller's own if it has one, else whoever changes it first.
+        #[serde(default)]
+        owner: Option<String>,
+        /// For how many seconds.
+        seconds: u64,
+        /// The mount that the caller is on, as `user.unclobber.mount` tells it.
+        #[serde(default)]
+        mount: Option<u64>,
+    },
 }
 
 /// A mount to serve.
@@ -95,6 +118,21 @@ pub struct Attach {
     /// How many seconds the daemon stays after its last mount, when the user has said.
     #[serde(default)]
     pub linger: Option<u64>,
+    /// Rules of its own, and what may be changed of them from inside.
+    #[serde(default)]
+    pub rules: AttachRules,
+}
+
+/// What a mount is asked about rules.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttachRules {
+    /// Rules after those of the workspace, `LEVEL:GLOB` each.
+    pub own: Vec<String>,
+    /// The workspace's file of rules may be changed through the mount.
+    pub writable: bool,
+    /// Owners may let their own changes through.
+    pub self_allow: bool,
 }
 
 /// To whom a mount attributes what happens.
@@ -158,6 +196,14 @@ pub enum Reply {
     },
     /// To activity.
     Activity(Box<Activity>),
+    /// To rules.
+    Rules(Box<RulesReport>),
+    /// To allow.
+    Allowed {
+        /// The owner that may use it; anybody without one.
+        #[serde(default)]
+        owner: Option<String>,
+    },
     /// Done.
     Done,
     /// A refusal; an event, not an answer.
@@ -257,6 +303,9 @@ pub struct Status {
     pub requests: std::collections::BTreeMap<String, u64>,
     /// Where events are written to.
     pub events: Option<String>,
+    /// What is wrong with the workspace's file of rules as it is now; the last good rules hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules_problem: Option<String>,
 }
 
 /// One mount.
@@ -343,8 +392,9 @@ pub(super) fn parse_request(line: &[u8]) -> Result<Request, Failure> {
     Ok(request)
 }
 
-const OPERATIONS: [&str; 11] = [
-    "hello", "attach", "join", "status", "detach", "refusals", "flush", "leave", "wait", "why", "activity",
+const OPERATIONS: [&str; 13] = [
+    "hello", "attach", "join", "status", "detach", "refusals", "flush", "leave", "wait", "why", "activity", "rules",
+    "allow",
 ];
 
 /// The reply or event in `line`.
@@ -381,7 +431,10 @@ fn check(request: &Request) -> Result<(), Failure> {
         | Request::Leave
         | Request::Wait { .. }
         | Request::Why(_)
-        | Request::Activity { .. } => None,
+        | Request::Activity { .. }
+        | Request::Rules { .. }
+        // Full names hold slashes, and those that no owner has are told as that.
+        | Request::Allow { .. } => None,
     };
     name.map_or(Ok(()), |name| {
         check_owner_name(name).map_err(|why| Failure::new(Code::Malformed, why))

@@ -17,6 +17,7 @@ fn attach() -> Request {
         only_ids: None,
         namespace_of: Some(7),
         linger: Some(3),
+        rules: AttachRules::default(),
     }))
 }
 

@@ -23,6 +23,7 @@ struct Fake {
     sinks: Mutex<Vec<(OwnerId, Arc<Sink>)>>,
     end: Arc<AtomicBool>,
     dismissed: AtomicBool,
+    allowed: Mutex<Vec<(String, Option<OwnerId>, bool)>>,
 }
 
 struct FakeServing(Arc<AtomicBool>);
@@ -73,13 +74,33 @@ impl Host for Fake {
         (Vec::new(), vec![("refusals".to_owned(), 3)])
     }
 
-    fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
-        self.sinks.lock().push((owner, Arc::new(sink)));
-        Box::new(())
+    fn rules_problem(&self) -> Option<String> {
+        None
+    }
+
+    fn rules(&self, _mount: Option<u64>, path: Option<&str>) -> RulesReport {
+        RulesReport {
+            problem: path.map(str::to_owned),
+            ..RulesReport::default()
+        }
+    }
+
+    fn allows_itself(&self, mount: u64) -> bool {
+        mount == 7
+    }
+
+    fn allow(&self, path: &str, owner: Option<OwnerId>, _seconds: u64, by_owner: bool) -> Result<(), Failure> {
+        self.allowed.lock().push((path.to_owned(), owner, by_owner));
+        Ok(())
     }
 
     fn find_owner(&self, name: &str) -> Option<OwnerId> {
-        name.strip_prefix('o')?.parse().ok().map(OwnerId)
+        name.strip_prefix('o')?.split('/').next()?.parse().ok().map(OwnerId)
+    }
+
+    fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
+        self.sinks.lock().push((owner, Arc::new(sink)));
+        Box::new(())
     }
 
     fn owner_on_mount(&self, mount: u64, _asker: &Asker) -> Option<OwnerId> {
@@ -175,6 +196,7 @@ fn attach(label: &str) -> Attach {
         only_ids: None,
         namespace_of: None,
         linger: None,
+        rules: AttachRules::default(),
     }
 }
 
@@ -341,4 +363,46 @@ fn a_guarded_process_may_ask_for_its_own_view_only() {
         setting.client().why(nowhere).unwrap().unwrap_err(),
         std::path::Path::new("../x")
     );
+}
+
+// semantics: L17
+#[test]
+fn who_may_let_which_changes_through() {
+    let setting = Setting::own();
+    let mut client = setting.client();
+    let allow = |client: &mut Client, owner: Option<&str>, mount: Option<u64>| {
+        client.allow("f".to_owned(), owner.map(str::to_owned), 60, mount)
+    };
+    // From outside, for anybody or for one.
+    assert_eq!(allow(&mut client, None, None).unwrap(), None);
+    assert_eq!(allow(&mut client, Some("o3"), None).unwrap().as_deref(), Some("o3"));
+    assert!(
+        matches!(allow(&mut client, Some("nobody"), None), Err(ClientError::Refused(failure)) if failure.code == Code::Missing)
+    );
+    // From inside, only on a mount that lets owners, and only for themselves and those below.
+    setting.host.caller.store(3, Ordering::Release);
+    for (owner, mount) in [
+        (None, None),
+        (None, Some(6)),
+        (Some("o3"), Some(6)),
+        (Some("o4"), Some(7)),
+        (Some("o33"), Some(7)),
+    ] {
+        let refused = allow(&mut client, owner, mount);
+        assert!(
+            matches!(&refused, Err(ClientError::Refused(failure)) if failure.code == Code::Forbidden),
+            "{owner:?} {mount:?}: {refused:?}"
+        );
+    }
+    assert_eq!(allow(&mut client, None, Some(7)).unwrap().as_deref(), Some("o3"));
+    assert_eq!(
+        allow(&mut client, Some("o3/b"), Some(7)).unwrap().as_deref(),
+        Some("o3")
+    );
+    let own = ("f".to_owned(), Some(OwnerId(3)), true);
+    let outside = ("f".to_owned(), None, false);
+    let allowed = setting.host.allowed.lock().clone();
+    assert_eq!(allowed.first(), Some(&outside));
+    assert_eq!(allowed.len(), 4);
+    assert_eq!(&allowed[2..], [own.clone(), own]);
 }

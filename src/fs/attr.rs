@@ -50,6 +50,7 @@ impl Mount {
     pub fn setattr(&self, caller: &Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<Attr> {
         let who = self.arrive(caller, Arrival::Other);
         let node = self.node(id)?;
+        self.refuse_rules_file(&who, "setattr", &node)?;
         if let Some(size) = change.size {
             self.set_size(&who, caller, &node, handle, size)?;
         }
@@ -71,7 +72,7 @@ impl Mount {
         let open = handle.and_then(|handle| self.file(handle).ok());
         let Some(open) = open.filter(|open| open.writes()) else {
             let at = self.locate(who, node, false)?;
-            let level = self.guard().level_of_file(at.dir.as_ref(), &at.name, node);
+            let level = self.level_of_file(who, at.dir.as_ref(), &at.name, node);
             let file = self.writable(node)?;
             if self.touch_size(node, &file, size)? {
                 return Ok(());
@@ -237,7 +238,7 @@ impl Mount {
         };
         let text = self
             .guard()
-            .state_text((who.owner, asker), *self.policy(), who.name_of(node), node)?;
+            .state_text((who.owner, asker), (self.id(), *self.policy()), who.name_of(node), node)?;
         Ok(text.into_bytes())
     }
 
@@ -259,9 +260,9 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn setxattr(&self, caller: &Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
-        self.arrive(caller, Arrival::Other);
+        let who = self.arrive(caller, Arrival::Other);
         refuse_virtual(name)?;
-        self.change_xattr(id, |fd| sys::set_xattr(fd, name, value, flags))
+        self.change_xattr(&who, id, |fd| sys::set_xattr(fd, name, value, flags))
     }
 
     /// Removes an extended attribute.
@@ -269,13 +270,14 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn removexattr(&self, caller: &Caller, id: u64, name: &OsStr) -> Result<()> {
-        self.arrive(caller, Arrival::Other);
+        let who = self.arrive(caller, Arrival::Other);
         refuse_virtual(name)?;
-        self.change_xattr(id, |fd| sys::remove_xattr(fd, name))
+        self.change_xattr(&who, id, |fd| sys::remove_xattr(fd, name))
     }
 
-    fn change_xattr(&self, id: u64, change: impl FnOnce(&OwnedFd) -> sys::Result<()>) -> Result<()> {
+    fn change_xattr(&self, who: &Who, id: u64, change: impl FnOnce(&OwnedFd) -> sys::Result<()>) -> Result<()> {
         let node = self.node(id)?;
+        self.refuse_rules_file(who, "setxattr", &node)?;
         let fd = self.guard().store.fd(&node)?;
         self.attributes_changed(&node);
         if node.kind() != Kind::Regular {

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Guard;
 use super::caller::{At, Who};
@@ -23,6 +23,10 @@ use crate::sys::Stat;
 const LONG: Duration = Duration::from_secs(60);
 /// Seconds after which a request that was under way while the kernel was told to forget has certainly come.
 const SETTLE_SECONDS: i64 = 2;
+
+/// How long a look-up may be on its way by which the kernel asks whether an entry still holds, though it has forgotten that
+/// entry meanwhile.
+const LIMBO: Duration = Duration::from_millis(100);
 
 /// The kernel's side of a mount, which can be told to forget.
 pub trait KernelCache: Send + Sync + std::fmt::Debug {
@@ -218,6 +222,7 @@ impl Mount {
     pub(super) fn entry_known(&self, dir: &Arc<Node>, name: &OsStr, node: &Node, since: u64) {
         let (hash, id) = (self.entry_hash(dir, name), node.id());
         let old = self.entries.lock(&hash).insert(hash, id);
+        self.limbo.lock().remove(&hash);
         if let Some(old) = old.filter(|old| *old != id) {
             self.untell(old, hash);
         }
@@ -237,11 +242,12 @@ impl Mount {
     /// Notes that the kernel will hold no entry for a name; says whether it may have held one.
     pub(super) fn entry_gone(&self, dir: &Node, name: &OsStr) -> bool {
         let hash = self.entry_hash(dir, name);
-        let old = self.entries.lock(&hash).remove(&hash);
-        if let Some(old) = old {
-            self.untell(old, hash);
-        }
-        old.is_some()
+        let Some(old) = self.entries.lock(&hash).remove(&hash) else {
+            return false;
+        };
+        self.untell(old, hash);
+        let forgotten = self.limbo.lock().remove(&hash);
+        forgotten.is_none_or(|since| since.elapsed() < LIMBO)
     }
 
     fn untell(&self, id: u64, hash: u64) {
@@ -366,8 +372,9 @@ impl Mount {
     /// still come: it stays in doubt for a while.
     fn forgotten(&self, dir: u64, name: &OsStr) {
         let hash = self.names.hash_one((dir, name));
-        let mut entries = self.entries.lock(&hash);
-        let Some(id) = entries.get(&hash).copied() else { return };
+        let Some(id) = self.entries.lock(&hash).get(&hash).copied() else {
+            return;
+        };
         let doubtful = self.inodes.lock(&id).get(&id).is_none_or(|inode| {
             inode
                 .told
@@ -375,7 +382,7 @@ impl Mount {
                 .any(|told| told.hash == hash && told.doubtful.is_some())
         });
         if doubtful {
-            entries.remove(&hash);
+            self.limbo.lock().insert(hash, Instant::now());
         }
     }
 

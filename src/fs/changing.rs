@@ -14,7 +14,7 @@ use super::handle::FileHandle;
 use super::mount::Mount;
 use crate::audit::Details;
 use crate::clock;
-use crate::guard::{Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
+use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
 use crate::store::{Changing, FileState, Node, TakenAway};
 use crate::sync::MutexGuard;
 use crate::sys::Stat;
@@ -69,7 +69,8 @@ impl Mount {
         let Some(taken) = state.taken_away.as_deref() else {
             return Ok(());
         };
-        let is_writer = open.is_unjudged() && open.owner() != taken.owner;
+        // At keep nothing is refused; what is written is kept, as anywhere.
+        let is_writer = open.is_unjudged() && open.level() == Level::Guard && open.owner() != taken.owner;
         if !is_writer || (taken.size, taken.mtime) == (stat.size, stat.mtime) {
             return Ok(());
         }
@@ -180,7 +181,7 @@ fn is_others(changing: &Changing, owner: OwnerId) -> bool {
 }
 
 /// Whether something happened less than `bound` ago; not where the clock has been set back since.
-fn is_younger(at: Timestamp, now: Timestamp, bound: Duration) -> bool {
+pub(super) fn is_younger(at: Timestamp, now: Timestamp, bound: Duration) -> bool {
     let of = |at: Timestamp| Some(Duration::new(u64::try_from(at.sec).ok()?, at.nsec));
     let age = || of(now)?.checked_sub(of(at)?);
     age().is_some_and(|age| age < bound)

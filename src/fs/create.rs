@@ -46,12 +46,12 @@ impl Mount {
     ) -> Result<(Entry, Opened)> {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
-        self.refuse_hidden(&dir, name)?;
+        self.refuse_bound(&who, "create", &dir, name)?;
         let wanted = Wanted { mode, umask, flags };
         self.check_dir(&who, &dir)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
-        let level = self.guard().level_of(Some(&dir), name);
+        let level = self.level_of(&who, Some(&dir), name);
         let winner = match names.staged.get(name) {
             Some(_) => Winner::Regular,
             None => self.guard().store.winner(&dir, name),
@@ -72,6 +72,7 @@ impl Mount {
                 there: None,
                 owner: who.owner,
                 under_way: None,
+                level,
             };
             self.judge(&who, &subject)?;
         }
@@ -111,6 +112,7 @@ impl Mount {
                     there: None,
                     owner: who.owner,
                     under_way: None,
+                    level: Level::Guard,
                 };
                 match self.refuse(who, &subject, reason, None) {
                     Err(error) => error,
@@ -132,7 +134,8 @@ impl Mount {
         let store = &self.guard().store;
         let groups = self.setgid_groups(who, dir, wanted.mode);
         let creds = self.creds(who, wanted.umask, groups.as_deref());
-        let staged = level != Level::Off
+        // Where nothing is refused, no publication may be lost to somebody else.
+        let staged = level == Level::Guard
             && self.enforces()
             && self.policy().create == CreateRule::Staged
             && wanted.flags & c::O_EXCL == 0
@@ -236,6 +239,7 @@ impl Mount {
 
     /// O4, O5: the owner has bound a name, or unbound it.
     pub(super) fn note_bound(&self, who: &Who, at: &At, node: Option<&Node>) {
+        self.note_rules(at.dir.as_deref(), &at.name);
         let Some(key) = at.entry() else { return };
         let ledger = &self.guard().ledger;
         let bound = node.map(Node::key);
@@ -261,10 +265,11 @@ impl Mount {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
         self.check_dir(&who, &dir)?;
-        let names = self.free_name(&dir, name)?;
+        let names = self.free_name(&who, "mknod", &dir, name)?;
         let is_file = mode & c::S_IFMT == c::S_IFREG || mode & c::S_IFMT == 0;
         let at = at(&dir, name);
-        if is_file && self.guard().level_of(Some(&dir), name) != Level::Off {
+        let level = self.level_of(&who, Some(&dir), name);
+        if is_file && level != Level::Off {
             let free = self.guard().store.winner(&dir, name) == Winner::Nothing;
             let subject = Subject {
                 operation: "mknod",
@@ -273,6 +278,7 @@ impl Mount {
                 there: None,
                 owner: who.owner,
                 under_way: None,
+                level,
             };
             if free {
                 self.judge(&who, &subject)?;
@@ -295,7 +301,7 @@ impl Mount {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
         self.check_dir(&who, &dir)?;
-        let names = self.free_name(&dir, name)?;
+        let names = self.free_name(&who, "mkdir", &dir, name)?;
         let groups = self.setgid_groups(&who, &dir, mode);
         let creds = self.creds(&who, umask, groups.as_deref());
         self.guard().store.make_dir(&dir, name, mode, &creds)?;
@@ -312,7 +318,7 @@ impl Mount {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
         self.check_dir(&who, &dir)?;
-        let names = self.free_name(&dir, name)?;
+        let names = self.free_name(&who, "symlink", &dir, name)?;
         let creds = self.creds(&who, 0, None);
         self.guard().store.make_symlink(&dir, name, target, &creds)?;
         let entry = self.made(&who, &at(&dir, name), &dir, Kind::Symlink);
@@ -328,17 +334,18 @@ impl Mount {
         let dir = self.node(parent)?;
         let who = self.arrive(caller, Arrival::Creates(dir.key(), name));
         let node = self.node(id)?;
+        self.refuse_rules_file(&who, "link", &node)?;
         self.check_dir(&who, &dir)?;
         self.guard().publish(&node)?;
-        let names = self.free_name(&dir, name)?;
+        let names = self.free_name(&who, "link", &dir, name)?;
         let since = self.changes_seen();
         let at = at(&dir, name);
         let old = who.name_of(&node);
-        let from = self.guard().level_of_file(old.dir.as_ref(), &old.name, &node);
-        let level = self.guard().level_of(Some(&dir), name);
-        if node.kind() == Kind::Regular && from != Level::Off && level == Level::Off {
+        let from = self.level_of_file(&who, old.dir.as_ref(), &old.name, &node);
+        let level = self.level_of(&who, Some(&dir), name);
+        if node.kind() == Kind::Regular && level.is_looser_than(from) {
             // By the new name the content could be changed unseen, and the old one leads to it still.
-            self.guard().hold(&node);
+            self.guard().hold(&node, from);
         }
         if node.kind() == Kind::Regular {
             let state = node.content().lock();
@@ -374,7 +381,7 @@ impl Mount {
         if node.kind() != kind {
             return Err(FsError::Errno(c::ESTALE));
         }
-        let guarded = kind == Kind::Regular && self.guard().level_of(Some(dir), name) != Level::Off;
+        let guarded = kind == Kind::Regular && self.level_of(who, Some(dir), name) != Level::Off;
         // What holds data already is not what was made.
         if guarded && stat.size == 0 {
             self.note_made(who, at, &node, &stat);
@@ -393,7 +400,7 @@ impl Mount {
             Kind::Symlink => "symlink",
         };
         if self.guard().events().is_recording() {
-            let level = self.guard().level_of(Some(dir), name);
+            let level = self.level_of(who, Some(dir), name);
             self.record_change(who, (operation, Change::Create), (at, None), level, Some(&node));
         }
         who.found(dir, name, &node);
@@ -404,13 +411,25 @@ impl Mount {
     }
 
     /// The directory's lock, if the name is not the guard's own and not staged.
-    fn free_name<'d>(&self, dir: &'d Arc<Node>, name: &OsStr) -> Result<crate::sync::MutexGuard<'d, DirState>> {
-        self.refuse_hidden(dir, name)?;
+    fn free_name<'d>(
+        &self,
+        who: &Who,
+        operation: &str,
+        dir: &'d Arc<Node>,
+        name: &OsStr,
+    ) -> Result<crate::sync::MutexGuard<'d, DirState>> {
+        self.refuse_bound(who, operation, dir, name)?;
         let names = dir.names().lock();
         if names.staged.contains_key(name) {
             return Err(FsError::Errno(c::EEXIST));
         }
         Ok(names)
+    }
+
+    /// Names that nobody may bind or rename.
+    pub(super) fn refuse_bound(&self, who: &Who, operation: &str, dir: &Arc<Node>, name: &OsStr) -> Result<()> {
+        self.refuse_hidden(dir, name)?;
+        self.refuse_rules_name(who, operation, dir, name)
     }
 
     /// The attic's home and the virtual directory are not part of the tree: nothing may be made or taken away under their

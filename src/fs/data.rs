@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::caller::{Caller, Who};
-use super::changing::{change_under_way, lock_to_change};
+use super::changing::{change_under_way, lock_to_change, others_write_on};
 use super::errno::{FsError, Result};
 use super::handle::{FileHandle, IoMode};
 use super::judge::{Subject, Verdict, credit};
@@ -119,15 +119,16 @@ impl Mount {
             there,
             owner: open.owner(),
             under_way,
+            level: open.level(),
         };
         let verdict = self.judge(&who, &subject)?;
         self.note_edit(&who, open, intent);
-        let unseen = verdict == Verdict::Judged(Keep::Yes);
+        let unseen = verdict.keeps() == Some(Keep::Yes);
         if unseen && !open.has_kept(stat.token()) {
-            self.keep_edited(&who, &subject, (open.file(), &stat), open.level())?;
+            self.keep_copy(&who, &subject, open.file(), &stat)?;
         }
-        if verdict == Verdict::Recorded {
-            // Recorded once.
+        if matches!(verdict, Verdict::Recorded | Verdict::Overridden) {
+            // Recorded once; or let through once, whole.
             open.grant();
         }
         faults::hit(point::EDIT_BEFORE_WRITE);
@@ -167,8 +168,22 @@ impl Mount {
             self.settle_changing(&open, &mut state);
         }
         let told = self.tell_taken_away(&open, &state, &stat);
+        if open.level() == Level::Keep && stat.size > 0 && others_write_on(&state, open.owner()) {
+            self.keep_what_may_be_written_over(&open, &stat);
+        }
         drop(state);
+        self.note_rules(open.at().dir.as_deref(), &open.at().name);
         told
+    }
+
+    /// Another owner goes on writing the file by a handle that is not judged, and nothing is refused here.
+    fn keep_what_may_be_written_over(&self, open: &FileHandle, stat: &Stat) {
+        let guard = self.guard();
+        match guard.store.attic().keep_copy(open.file(), stat, false) {
+            Ok(None) => {}
+            Ok(Some(slot)) => guard.note_kept(&slot, open.owner(), "write", open.at(), stat.size),
+            Err(error) => log::warn!("content that may be written over could not be kept: {error}"),
+        }
     }
 
     fn publish_if_it_holds_data(&self, open: &FileHandle) -> Result<()> {

@@ -168,12 +168,8 @@ impl Mount {
         reason: &Reason,
         (errno, again): (i32, bool),
     ) -> Details {
-        let guard = self.guard();
         let judged = who.judged.take();
-        let level = match subject.there {
-            Some((node, _, _)) => guard.level_of_file(subject.at.dir.as_ref(), &subject.at.name, node),
-            None => guard.level_of(subject.at.dir.as_ref(), &subject.at.name),
-        };
+        let level = subject.level;
         let rule = judged.map(|judged| judged.rule).filter(|rule| !rule.is_empty());
         Details {
             actor: if self.options().pids_visible {

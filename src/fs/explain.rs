@@ -13,7 +13,7 @@ use super::errno::{Result, errno_text, refusal_errno};
 use super::explained::{
     Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View,
 };
-use super::judge::{Finding, mode_lets_read, there};
+use super::judge::{Finding, Strictness, mode_lets_read, there};
 use super::ledger::Present;
 use super::spot::Spot;
 use crate::clock;
@@ -77,12 +77,19 @@ impl Guard {
     }
 
     /// Where an owner stands towards a file, and what clears the way to change it, in a few words.
-    pub(super) fn state_text(&self, who: (OwnerId, Asker), policy: Policy, at: At, node: &Arc<Node>) -> Result<String> {
+    pub(super) fn state_text(
+        &self,
+        who: (OwnerId, Asker),
+        (mount, policy): (u64, Policy),
+        at: At,
+        node: &Arc<Node>,
+    ) -> Result<String> {
         let question = Question {
             path: &[],
             operation: Operation::Write,
             owners: &[],
             policy,
+            mount: Some(mount),
             read_only: false,
             asker: who.1,
             difference: false,
@@ -130,8 +137,10 @@ impl Guard {
         }
         let kind = found.as_ref().map(|(node, _)| node.kind());
         let level = match &found {
-            Some((node, _)) if node.kind() == Kind::Regular => self.level_of_file(at.dir.as_ref(), &at.name, node),
-            Some(_) | None => self.level_of(at.dir.as_ref(), &at.name),
+            Some((node, _)) if node.kind() == Kind::Regular => {
+                self.level_for_all(question.mount, at.dir.as_ref(), &at.name, Some(&**node))
+            }
+            Some(_) | None => self.level_for_all(question.mount, at.dir.as_ref(), &at.name, None),
         };
         let readable = found
             .as_ref()
@@ -199,6 +208,10 @@ impl Guard {
             scene.readable,
             under_way(scene, known.owner),
             (&question.policy, self.ledger.latest()),
+            Strictness {
+                level: scene.level,
+                was_guarded: false,
+            },
         );
         match decision {
             Decision::Allow(keep) => view.keeps = keep == Keep::Yes || finding.presumed,

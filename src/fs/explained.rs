@@ -68,7 +68,9 @@ pub struct Question<'a> {
     pub owners: &'a [Option<OwnerId>],
     /// The rules of the mount it would be done on.
     pub policy: Policy,
-    /// That mount is read-only.
+    /// That mount, if it is one.
+    pub mount: Option<u64>,
+    /// It is read-only.
     pub read_only: bool,
     /// Who wants to know.
     pub asker: Asker,

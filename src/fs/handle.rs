@@ -311,7 +311,7 @@ impl Mount {
         let goes_on = opening.goes_on_unjudged() || opening.replaces && !self.enforces();
         let edits = writes && !goes_on && opening.level != Level::Off;
         // A mount that only observes must not keep programs from mapping what they may map.
-        let forbids_mapping = edits && !opening.current && self.enforces();
+        let forbids_mapping = edits && opening.level == Level::Guard && !opening.current && self.enforces();
         if !self.is_passthrough() {
             return if forbids_mapping {
                 IoMode::Direct

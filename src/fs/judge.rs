@@ -13,7 +13,8 @@ use super::ledger::{Present, entry_key};
 use super::mount::Mount;
 use crate::clock;
 use crate::guard::{
-    self, Author, Case, Change, Decision, EntryRecord, FileRecord, Generation, Intent, Keep, OwnerId, Policy, Reason,
+    self, Author, Case, Change, Decision, EntryRecord, FileRecord, Generation, Intent, Keep, Level, OwnerId, Policy,
+    Reason,
 };
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
 use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
@@ -34,6 +35,8 @@ pub(super) struct Subject<'a> {
     pub(super) owner: OwnerId,
     /// A change by another owner that is under way.
     pub(super) under_way: Option<Changing>,
+    /// How closely it is guarded; never off.
+    pub(super) level: Level,
 }
 
 /// What a judgement allows.
@@ -47,6 +50,19 @@ pub(super) enum Verdict {
     Plain,
     /// The same, though it would have been refused: the mount only observes.
     Recorded,
+    /// The change, though it would have been refused: somebody has asked for that. What it displaces is kept.
+    Overridden,
+}
+
+impl Verdict {
+    /// Of a change that is allowed to one version: whether what it displaces is kept.
+    pub(super) fn keeps(self) -> Option<Keep> {
+        match self {
+            Self::Judged(keep) => Some(keep),
+            Self::Overridden => Some(Keep::Yes),
+            Self::Exclusive | Self::Plain | Self::Recorded => None,
+        }
+    }
 }
 
 /// What is known when a refusal is reported.
@@ -61,6 +77,26 @@ pub(super) struct Finding {
     process_old: bool,
     by: Option<Change>,
     judged: Judged,
+}
+
+/// How closely a path is guarded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Strictness {
+    /// The level of the path.
+    pub(super) level: Level,
+    /// It was guarded when the last change by somebody else was made.
+    pub(super) was_guarded: bool,
+}
+
+impl Strictness {
+    fn decide(self, case: &Case, policy: &Policy) -> Decision {
+        if self.was_guarded
+            && let refused @ Decision::Refuse(_) = guard::decide(case, policy)
+        {
+            return refused;
+        }
+        guard::decide_at(self.level, case, policy)
+    }
 }
 
 impl Finding {
@@ -91,8 +127,10 @@ impl Finding {
         readable: bool,
         under_way: Option<Changing>,
         (policy, latest): (&Policy, Generation),
+        strictness: Strictness,
     ) -> Decision {
         let (intent, there) = subject;
+        let decide = |case: &Case| strictness.decide(case, policy);
         let mut case = Case {
             intent,
             there,
@@ -100,7 +138,7 @@ impl Finding {
             foreign: self.foreign,
             readable,
         };
-        let decision = guard::decide(&case, policy);
+        let decision = decide(&case);
         if let (Decision::Allow(_), Some(changing)) = (decision, under_way) {
             // What the other is about to write, this owner has not seen; and its own change would be written over.
             case.standing = Standing::Stale;
@@ -109,7 +147,7 @@ impl Finding {
                 author: Author::Owner(changing.owner),
                 at: changing.since,
             });
-            let mut decision = guard::decide(&case, policy);
+            let mut decision = decide(&case);
             if let Decision::Refuse(reason) = &mut decision {
                 (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);
             }
@@ -119,7 +157,7 @@ impl Finding {
             // Programs that are refused one way try the other. Last, so that the kernel's repeat of what was refused as
             // stale is decided alike.
             case.foreign = true;
-            return guard::decide(&case, policy);
+            return decide(&case);
         }
         decision
     }
@@ -146,6 +184,7 @@ impl Mount {
             readable,
             subject.under_way,
             (self.policy(), self.guard().ledger.latest()),
+            self.strictness(who, subject, &finding),
         );
         if !matches!(decision, Decision::Refuse(_)) {
             who.passed(subject.intent, subject.at);
@@ -163,6 +202,20 @@ impl Mount {
             } else {
                 Verdict::Plain
             }),
+            Decision::Refuse(reason) if self.enforces() && self.is_allowed(who, subject, reason) => {
+                let case = Case {
+                    intent: subject.intent,
+                    there,
+                    standing: finding.standing,
+                    foreign: finding.foreign,
+                    readable,
+                };
+                Ok(match guard::decide_at(Level::Keep, &case, self.policy()) {
+                    Decision::CreateExclusively => Verdict::Exclusive,
+                    Decision::Allow(_) => Verdict::Overridden,
+                    Decision::Posix | Decision::Refuse(_) => Verdict::Plain,
+                })
+            }
             Decision::Refuse(mut reason) => {
                 if finding.process_old && reason.why == Why::ChangedSince {
                     reason.why = Why::ProcessHoldsOld;
@@ -170,6 +223,16 @@ impl Mount {
                 self.refuse(who, subject, reason, finding.by)?;
                 Ok(Verdict::Recorded)
             }
+        }
+    }
+
+    /// How closely the path is guarded. At one that only an ignore file leaves unguarded, what somebody else made while it was
+    /// guarded still is: nobody takes the guard from another's work by a line in such a file.
+    fn strictness(&self, who: &Who, subject: &Subject<'_>, finding: &Finding) -> Strictness {
+        let was_guarded = |by: Change| self.level_then(who, subject.at, by) == Level::Guard;
+        Strictness {
+            level: subject.level,
+            was_guarded: subject.level == Level::Keep && self.enforces() && finding.by.is_some_and(was_guarded),
         }
     }
 

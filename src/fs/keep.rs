@@ -9,7 +9,7 @@ use super::caller::Who;
 use super::errno::Result;
 use super::judge::{Subject, Verdict};
 use super::mount::Mount;
-use crate::guard::{Intent, Keep, Level};
+use crate::guard::{Intent, Keep};
 use crate::sys::Stat;
 
 impl Mount {
@@ -23,36 +23,17 @@ impl Mount {
         who: &Who,
         subject: &Subject<'_>,
         (file, stat): (&OwnedFd, &Stat),
-        (verdict, level): (Verdict, Level),
+        verdict: Verdict,
     ) -> Result<()> {
         let own = who.judged.get().is_some_and(|judged| judged.own);
         match verdict {
-            Verdict::Judged(Keep::Yes) if level != Level::Keep => self.keep_copy(who, subject, file, stat),
-            // At level keep nothing is asked of anybody: an owner that writes its own again and again pays nothing.
+            Verdict::Judged(Keep::Yes) | Verdict::Overridden => self.keep_copy(who, subject, file, stat),
             Verdict::Judged(_) if subject.intent == Intent::Replace && !own => {
                 self.keep_cheaply(who, subject, file, stat);
                 Ok(())
             }
             Verdict::Judged(_) | Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => Ok(()),
         }
-    }
-
-    /// Keeps what an edit is about to change, and that its owner has not seen.
-    ///
-    /// # Errors
-    /// A refusal where it cannot be kept.
-    pub(super) fn keep_edited(
-        &self,
-        who: &Who,
-        subject: &Subject<'_>,
-        (file, stat): (&OwnedFd, &Stat),
-        level: Level,
-    ) -> Result<()> {
-        if level == Level::Keep {
-            self.keep_cheaply(who, subject, file, stat);
-            return Ok(());
-        }
-        self.keep_copy(who, subject, file, stat)
     }
 
     /// Copies content to the attic where it can be shared or is small. What cannot be kept is counted.

@@ -14,7 +14,7 @@ use super::errno::{FsError, Result};
 use super::ledger::entry_key;
 use super::mount::Mount;
 use super::virtual_dir::is_virtual;
-use crate::guard::{Level, Timestamp};
+use crate::guard::Timestamp;
 use crate::store::{Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat, Statfs};
 
@@ -60,7 +60,7 @@ impl Mount {
         match found {
             Ok((node, stat)) => {
                 who.found(&dir, name, &node);
-                if node.kind() == Kind::Regular && guard.level_of_dir(&dir) != Level::Off {
+                if node.kind() == Kind::Regular && self.notes_looks(&who, &dir, name) {
                     let key = entry_key(dir.key(), name);
                     guard
                         .ledger
@@ -72,7 +72,7 @@ impl Mount {
             }
             Err(error) if error.errno() == c::ENOENT => {
                 let revalidates = self.entry_gone(&dir, name);
-                if guard.level_of_dir(&dir) != Level::Off {
+                if self.notes_looks(&who, &dir, name) {
                     who.missed(&dir, name, at, revalidates);
                 }
                 Err(FsError::Errno(c::ENOENT))

@@ -4,6 +4,7 @@
 //! type.
 
 mod activity;
+mod allow;
 mod attr;
 mod cache;
 mod caller;
@@ -30,6 +31,7 @@ mod names;
 mod open;
 #[doc(hidden)]
 pub mod probe;
+mod protect;
 mod publish;
 mod rename;
 mod requests;
@@ -37,8 +39,10 @@ mod spot;
 mod upkeep;
 mod virtual_dir;
 mod watch;
+mod workspace;
 
 pub use activity::{Activity, OwnerActivity};
+pub use allow::{AllowError, Allowance};
 pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR, VIRTUAL_MOUNT_XATTR, VIRTUAL_STATE_XATTR};
 pub use cache::KernelCache;
 pub use caller::Caller;
@@ -49,21 +53,25 @@ pub use explained::{
 };
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
-pub use mount::{Mount, MountOptions};
+pub use mount::{Mount, MountOptions, RuleOptions};
 pub use requests::{RequestKind, Requests};
 pub use spot::names_of;
 pub use virtual_dir::is_virtual;
+pub use workspace::RuleCounts;
 
+use std::hash::RandomState;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::audit::Events;
 use crate::clock;
-use crate::guard::CacheRule;
+use crate::guard::{CacheRule, OwnerId};
 use crate::owner::Owners;
 use crate::store::{AtticLimits, Node, Store, StoreError};
 use crate::sync::Mutex;
+use crate::sys;
 use caller::Notes;
 use ledger::Ledger;
 
@@ -119,6 +127,20 @@ pub struct Guard {
     pub(crate) places: AtomicU64,
     /// Directories that were derived once, and where.
     derived: level::Derived,
+    /// What bears on the names in each directory.
+    contexts: level::Contexts,
+    /// Rules, and what they are about.
+    workspace: workspace::Workspace,
+    /// Changes that are let through once.
+    allowances: allow::Allowances,
+    /// Where the directory was when the guard began.
+    root_path: Option<PathBuf>,
+    /// The file of rules was changed through a mount.
+    rules_move: AtomicBool,
+    /// Who was last told that the rules cannot be changed from inside, and in which second.
+    rules_told: Mutex<(OwnerId, i64)>,
+    /// For hashes of names that nobody can foresee.
+    names: RandomState,
     /// Guarded under whatever name they have: kept known, so that this is not forgotten.
     held: Mutex<Vec<Arc<Node>>>,
     stopping: AtomicBool,
@@ -181,6 +203,8 @@ impl Guard {
     /// When the directory cannot be looked at.
     pub fn open(root: OwnedFd, options: GuardOptions) -> std::result::Result<Arc<Self>, GuardError> {
         let cached = usize::try_from(options.max_fds / 4).unwrap_or(256).clamp(16, 1 << 16);
+        // By the mount it was given on: the store may use one of its own.
+        let root_path = crate::rules::path_of(&root);
         let store = Store::open(root, cached, options.attic)?;
         let guard = Arc::new(Self {
             store,
@@ -195,12 +219,23 @@ impl Guard {
             waiting: Mutex::new(Vec::new()),
             places: AtomicU64::new(1),
             derived: level::Derived::default(),
+            contexts: level::Contexts::default(),
+            workspace: workspace::Workspace::default(),
+            allowances: allow::Allowances::default(),
+            root_path,
+            rules_move: AtomicBool::new(false),
+            rules_told: Mutex::new((OwnerId::NOBODY, 0)),
+            names: RandomState::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
             watcher: OnceLock::new(),
             caching: AtomicUsize::new(0),
             doubts_wait: AtomicBool::new(false),
         });
+        if let Err(problem) = guard.look_at_rules() {
+            // Whoever mounts is told.
+            log::warn!("{problem}");
+        }
         upkeep::start(&guard);
         Ok(guard)
     }
@@ -208,6 +243,14 @@ impl Guard {
     /// The name other processes find the guard by.
     pub fn id(&self) -> &str {
         &self.options.id
+    }
+
+    /// The directory it guards, not through a mount.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn root(&self) -> Result<OwnedFd> {
+        Ok(sys::dup(&*self.store.fd(self.store.root())?)?)
     }
 
     /// Who there is.

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,10 +20,12 @@ use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
 use super::virtual_dir::is_virtual;
+use super::workspace::MountRules;
 use super::{Guard, MountStatus, Requests};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
 use crate::owner::Attribution;
+use crate::rules::Rule;
 use crate::store::{Node, ROOT_ID, libc_flags as c};
 use crate::sync::{Mutex, Sharded};
 use crate::sys;
@@ -49,6 +52,19 @@ pub struct MountOptions {
     pub only_ids: Option<(u32, u32)>,
     /// The callers' process ids mean something to this process.
     pub pids_visible: bool,
+    /// Levels of paths, and what may be changed of them from inside.
+    pub rules: RuleOptions,
+}
+
+/// What a mount was asked about rules.
+#[derive(Debug, Clone, Default)]
+pub struct RuleOptions {
+    /// Rules of its own, after those of the workspace.
+    pub own: Vec<Rule>,
+    /// The workspace's file of rules may be changed through it.
+    pub writable: bool,
+    /// Owners may let their own changes through.
+    pub self_allow: bool,
 }
 
 /// An inode the kernel of this mount knows.
@@ -77,6 +93,8 @@ pub struct Mount {
     pub(super) names: RandomState,
     /// The kernel's side, where it may remember anything.
     pub(super) kernel: OnceLock<Box<dyn KernelCache>>,
+    /// Names that it was told to forget, and when.
+    pub(super) limbo: Mutex<HashMap<u64, Instant>>,
     /// Changes made by others, so far.
     pub(super) changes: AtomicU64,
     /// What it is to be told to forget.
@@ -93,6 +111,7 @@ pub struct Mount {
     requests: Requests,
     /// New files must be given to the caller by hand: the daemon is root, the callers may not be.
     as_root: bool,
+    pub(super) rules: MountRules,
 }
 
 impl Mount {
@@ -100,11 +119,13 @@ impl Mount {
         let mount = Self {
             guard,
             id,
+            rules: MountRules::new(id, &options.rules.own),
             options,
             inodes: Sharded::default(),
             entries: Sharded::default(),
             names: RandomState::new(),
             kernel: OnceLock::new(),
+            limbo: Mutex::default(),
             changes: AtomicU64::new(0),
             doubts: Mutex::default(),
             moved_dirs: Mutex::default(),
@@ -238,6 +259,7 @@ impl Mount {
                 let mut entries = self.entries.lock(&told.hash);
                 if entries.get(&told.hash) == Some(&id) {
                     entries.remove(&told.hash);
+                    self.limbo.lock().remove(&told.hash);
                 }
             }
             // Outside the lock: the last reference takes table locks.

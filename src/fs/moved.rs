@@ -47,10 +47,10 @@ impl Mount {
             return None;
         }
         let guard = &**self.guard();
-        let before = guard.level_of_dir(node);
+        let before = self.level_of_dir(node);
         let releases = before != Level::Off && !node.is_held();
         if releases {
-            guard.hold(node);
+            guard.hold(node, before);
         }
         Some(MovedDir {
             guard,
@@ -66,7 +66,8 @@ impl Mount {
     pub(super) fn after_move(&self, who: &Who, mut moved: MovedDir<'_>) {
         let guard = self.guard();
         let dir = Arc::clone(&moved.dir);
-        match (moved.before, guard.level_by_name(&dir)) {
+        let after = self.level_by_name(&dir);
+        match (moved.before, after) {
             (Level::Off, Level::Guard | Level::Keep) => {
                 let walked = self.walk(&dir, |parent, node, stat, name| {
                     self.note_made(who, &at(parent, name), node, stat);
@@ -76,7 +77,7 @@ impl Mount {
                     log::debug!("a renamed directory could not be looked through: {error}");
                 }
             }
-            (Level::Guard | Level::Keep, Level::Off) => {
+            (before, after) if after.is_looser_than(before) => {
                 let seen = self.walk(&dir, |_, node, stat, _| {
                     let current = guard
                         .ledger
@@ -140,6 +141,6 @@ impl Mount {
     }
 
     fn is_off_below(&self, top: &Arc<Node>, dir: &Arc<Node>) -> bool {
-        !Arc::ptr_eq(top, dir) && self.guard().level_of_dir(dir) == Level::Off
+        !Arc::ptr_eq(top, dir) && self.level_of_dir(dir) == Level::Off
     }
 }

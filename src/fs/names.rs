@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::caller::{Arrival, At, Caller, Who};
 use super::changing::{change_under_way, note_taken_away, others_write_on};
 use super::errno::{FsError, Result};
-use super::judge::{Subject, Verdict, at};
+use super::judge::{Subject, at};
 use super::mount::Mount;
 use super::rename::lock_both;
 use crate::audit::Change;
@@ -27,6 +27,7 @@ impl Mount {
         let dir = self.node(parent)?;
         self.refuse_hidden(&dir, name)?;
         self.check_dir(&who, &dir)?;
+        self.refuse_rules_name(&who, "unlink", &dir, name)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
         let mut tries = TRIES;
@@ -34,7 +35,7 @@ impl Mount {
             tries -= 1;
             self.publish_name(&dir, &mut names, name);
             let (node, _) = self.guard().store.lookup(&dir, name)?;
-            let level = self.guard().level_of_file(Some(&dir), name, &node);
+            let level = self.level_of_file(&who, Some(&dir), name, &node);
             match self.unlink_found(&who, &at, &node, level) {
                 // Changed between judgement and removal: judged again, as what it is now.
                 Err(FsError::Store(StoreError::Changed)) if tries > 0 => {}
@@ -100,9 +101,10 @@ impl Mount {
             there,
             owner: who.owner,
             under_way,
+            level,
         };
         let verdict = self.judge(who, &subject);
-        let Verdict::Judged(keep) = verdict.inspect_err(|_| node.unpin_last(stat.nlink))? else {
+        let Some(keep) = verdict.inspect_err(|_| node.unpin_last(stat.nlink))?.keeps() else {
             self.remove_plainly(dir, &at.name)
                 .inspect_err(|_| node.unpin_last(stat.nlink))?;
             self.note_bound(who, at, None);
@@ -166,6 +168,7 @@ impl Mount {
         let dir = self.node(parent)?;
         self.refuse_hidden(&dir, name)?;
         self.check_dir(&who, &dir)?;
+        self.refuse_rules_name(&who, "rmdir", &dir, name)?;
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
         if node.kind() != Kind::Directory {
@@ -186,7 +189,7 @@ impl Mount {
         } else {
             self.entry_gone(&dir, name);
             self.name_changed(&dir, name);
-            if self.guard().level_of(Some(&dir), name) != Level::Off {
+            if self.level_of(&who, Some(&dir), name) != Level::Off {
                 self.note_bound(&who, &at(&dir, name), None);
                 let change = ("rmdir", Change::Remove);
                 self.record_change(&who, change, (&at(&dir, name), None), Level::Guard, None);

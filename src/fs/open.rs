@@ -29,11 +29,13 @@ impl Mount {
     pub fn open(&self, caller: &Caller, id: u64, flags: i32) -> Result<Opened> {
         let who = self.arrive(caller, Arrival::Other);
         let node = self.node(id)?;
-        let guard = self.guard();
         let truncates = flags & c::O_TRUNC != 0;
         let writes = flags & c::O_ACCMODE != c::O_RDONLY;
+        if writes || truncates {
+            self.refuse_rules_file(&who, "open", &node)?;
+        }
         let at = self.locate(&who, &node, !writes && !truncates)?;
-        let level = guard.level_of_file(at.dir.as_ref(), &at.name, &node);
+        let level = self.level_of_file(&who, at.dir.as_ref(), &at.name, &node);
         let file = self.open_backing(&node, flags)?;
         let mut state = if truncates {
             lock_to_change(&node, who.owner)
@@ -192,11 +194,14 @@ impl Mount {
                 there,
                 owner: who.owner,
                 under_way,
+                level,
             };
             let verdict = self.judge(who, &subject)?;
-            self.keep_replaced(who, &subject, (file, &stat), (verdict, level))?;
+            self.keep_replaced(who, &subject, (file, &stat), verdict)?;
             let done = match verdict {
-                Verdict::Judged(_) => self.guard().store.truncate_judged(file, &stat.token(), size),
+                Verdict::Judged(_) | Verdict::Overridden => {
+                    self.guard().store.truncate_judged(file, &stat.token(), size)
+                }
                 Verdict::Exclusive | Verdict::Plain | Verdict::Recorded => {
                     sys::ftruncate(file, size).map_err(StoreError::from)
                 }

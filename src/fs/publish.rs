@@ -156,7 +156,7 @@ impl Guard {
         };
         let details = Details {
             errno: refusal_errno(code, Intent::Create, there),
-            level: level_name(self.level_of(Some(&staged.dir), &staged.name)),
+            level: level_name(self.level_for_all(None, Some(&staged.dir), &staged.name, None)),
             rule: "S5",
             ..Details::default()
         };

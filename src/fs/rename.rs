@@ -63,8 +63,8 @@ impl Mount {
     ) -> Result<()> {
         let (from, to) = (self.node(old_parent)?, self.node(new_parent)?);
         let who = self.arrive(caller, Arrival::Creates(to.key(), new_name));
-        self.refuse_hidden(&from, old_name)?;
-        self.refuse_hidden(&to, new_name)?;
+        self.refuse_bound(&who, "rename", &from, old_name)?;
+        self.refuse_bound(&who, "rename", &to, new_name)?;
         if flags & !(c::RENAME_NOREPLACE | c::RENAME_EXCHANGE) != 0 {
             return Err(FsError::Errno(c::EINVAL));
         }
@@ -98,8 +98,8 @@ impl Mount {
         to: (&Arc<Node>, &OsStr),
         flags: u32,
     ) -> Result<[Option<MovedDir<'_>>; 2]> {
-        let mut source = self.find_end(from)?;
-        let mut target = self.find_end(to)?;
+        let mut source = self.find_end(who, from)?;
+        let mut target = self.find_end(who, to)?;
         let Some(moved) = source.node().cloned() else {
             return Err(FsError::Errno(c::ENOENT));
         };
@@ -123,8 +123,8 @@ impl Mount {
         let (moving, mut displaced) = lock_contents(one.as_ref(), other.as_ref());
         self.look_again(&mut source)?;
         self.look_again(&mut target)?;
-        let unguarded = self.guard().level_of(Some(&target.dir), &target.at.name) == Level::Off;
-        self.judge_source(who, &source, moving.as_deref(), unguarded)?;
+        let level = self.level_of(who, Some(&target.dir), &target.at.name);
+        self.judge_source(who, &source, moving.as_deref(), level)?;
         let verdict = self.judge_target(who, &target, displaced.as_deref())?;
         self.carry_out(who, &source, &target, &moved, verdict, flags, displaced.as_deref_mut())?;
         self.note_renamed(who, &source, &target, &moved);
@@ -137,15 +137,15 @@ impl Mount {
         Ok([dir, None])
     }
 
-    fn find_end(&self, (dir, name): (&Arc<Node>, &OsStr)) -> Result<End> {
+    fn find_end(&self, who: &Who, (dir, name): (&Arc<Node>, &OsStr)) -> Result<End> {
         let found = match self.guard().store.lookup(dir, name) {
             Ok(found) => Some(found),
             Err(error) if error.is(c::ENOENT) => None,
             Err(error) => return Err(error.into()),
         };
         let level = match &found {
-            Some((node, _)) => self.guard().level_of_file(Some(dir), name, node),
-            None => self.guard().level_of(Some(dir), name),
+            Some((node, _)) => self.level_of_file(who, Some(dir), name, node),
+            None => self.level_of(who, Some(dir), name),
         };
         Ok(End {
             at: at(dir, name),
@@ -167,12 +167,13 @@ impl Mount {
 
     /// Renaming a file away is taking its name away; its content goes along, so there is nothing to keep. Where it goes
     /// unseen it stays guarded, whatever the new name: a backup name is no way to remove content unseen.
-    fn judge_source(&self, who: &Who, source: &End, state: Option<&FileState>, to_unguarded: bool) -> Result<()> {
+    fn judge_source(&self, who: &Who, source: &End, state: Option<&FileState>, to: Level) -> Result<()> {
         let Some((node, _)) = source.regular().filter(|_| source.level != Level::Off) else {
             return Ok(());
         };
-        if self.judge_end(who, source, Intent::Remove, state)? == Verdict::Judged(Keep::Yes) && to_unguarded {
-            self.guard().hold(node);
+        let unseen = self.judge_end(who, source, Intent::Remove, state)? == Verdict::Judged(Keep::Yes);
+        if unseen && to.is_looser_than(source.level) {
+            self.guard().hold(node, source.level);
         }
         Ok(())
     }
@@ -195,8 +196,11 @@ impl Mount {
             there: file.map(|((node, stat), state)| (&**node, stat, self.guard().credit(node, stat, state))),
             owner: who.owner,
             under_way: state.and_then(|state| change_under_way(state, who.owner, intent)),
+            level: end.level,
         };
-        self.judge(who, &subject)
+        let verdict = self.judge(who, &subject)?;
+        // Judged now; what it lets through is kept like anything unseen.
+        Ok(verdict.keeps().map_or(verdict, Verdict::Judged))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the files' locks are what proves the check")]
@@ -262,7 +266,7 @@ impl Mount {
                 self.note_links(displaced);
                 Ok(())
             }
-            (Verdict::Judged(_) | Verdict::Plain | Verdict::Recorded, _) => {
+            (Verdict::Judged(_) | Verdict::Overridden | Verdict::Plain | Verdict::Recorded, _) => {
                 let Some((displaced, stat)) = &target.found else {
                     return Ok(store.rename_plain(source.end(), target.end(), flags)?);
                 };
@@ -307,6 +311,7 @@ impl Mount {
             there: None,
             owner: who.owner,
             under_way: None,
+            level: target.level,
         };
         match self.refuse(who, &subject, reason, None) {
             Err(error) => error,

@@ -1,6 +1,7 @@
 //! Work of the guard that nobody waits for: the one-second bound on publication, the bounds of the attic, and
 //! forgetting owners that are known no more and processes that have ended.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use crate::guard::OwnerId;
 
 /// How often staged files are looked at.
 const TICK: Duration = Duration::from_millis(200);
+/// Ticks between two looks at the files of rules.
+const RULES: u32 = 5;
 /// Ticks between two looks at the attic's bounds and at processes that have ended.
 const SLOW: u32 = 150;
 
@@ -38,6 +41,9 @@ fn run(guard: &Weak<Guard>) {
                 return;
             }
             guard.publish_due();
+            if ticks.is_multiple_of(RULES) || guard.rules_moved() {
+                guard.refresh_rules();
+            }
             if ticks.is_multiple_of(SLOW) {
                 guard.tidy();
             } else if guard.store.attic().is_filling() {
@@ -50,6 +56,15 @@ fn run(guard: &Weak<Guard>) {
 }
 
 impl Guard {
+    /// Looks whether the rules are what they were. Levels are derived anew: ignore files are looked at then.
+    fn refresh_rules(&self) {
+        if let Err(problem) = self.look_at_rules() {
+            log::debug!("{problem}");
+        }
+        let epoch = self.places.fetch_add(1, Ordering::AcqRel) + 1;
+        self.contexts.tidy(epoch);
+    }
+
     /// Brings the attic within its bounds and forgets owners and processes that are no more. Done from time to time anyway.
     pub fn tidy(&self) {
         self.tidy_attic();

@@ -3,6 +3,7 @@
 //! Owns every judgement of the guard, and is total. Never looks at the mode of the mount: whoever carries a decision
 //! out decides between refusing and recording.
 
+use super::levels::Level;
 use super::policy::{Policy, RemoveRule, UnseenRule};
 use super::refusal::{Code, Step, Why};
 use super::standing::Standing;
@@ -98,6 +99,28 @@ pub fn decide(case: &Case, policy: &Policy) -> Decision {
         There::Nothing => nothing_there(case),
         There::Regular => file_there(case, policy),
         There::Directory | There::Other => no_file_there(case),
+    }
+}
+
+/// Looks the case up for a path of this level. At keep nothing is refused, and what would have been is kept.
+#[must_use]
+pub fn decide_at(level: Level, case: &Case, policy: &Policy) -> Decision {
+    match (level, decide(case, policy)) {
+        (Level::Guard, decision) => decision,
+        (Level::Off, _) => Decision::Posix,
+        (Level::Keep, Decision::Refuse(reason)) => leniently(case, reason),
+        (Level::Keep, decision) => decision,
+    }
+}
+
+/// What happens instead of a refusal where nothing is refused.
+fn leniently(case: &Case, reason: Reason) -> Decision {
+    match (case.there, case.intent) {
+        // Creating never replaces, at no level.
+        (There::Regular, Intent::Create) => Decision::Refuse(reason),
+        (There::Regular, _) => Decision::Allow(Keep::Yes),
+        (There::Nothing, Intent::Create | Intent::Replace | Intent::RenameOver) => Decision::CreateExclusively,
+        (There::Nothing | There::Directory | There::Other, _) => Decision::Posix,
     }
 }
 

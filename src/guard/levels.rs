@@ -18,6 +18,40 @@ pub enum Level {
     Off,
 }
 
+impl Level {
+    /// The level as it is written in rules and reports.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Guard => "guard",
+            Self::Keep => "keep",
+            Self::Off => "off",
+        }
+    }
+
+    /// The level of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Guard, Self::Keep, Self::Off]
+            .into_iter()
+            .find(|level| level.as_str() == name)
+    }
+
+    /// Whether what is at this level is guarded less closely than at the other.
+    #[must_use]
+    pub const fn is_looser_than(self, other: Self) -> bool {
+        self.rank() < other.rank()
+    }
+
+    const fn rank(self) -> u8 {
+        match self {
+            Self::Off => 0,
+            Self::Keep => 1,
+            Self::Guard => 2,
+        }
+    }
+}
+
 /// What a name belongs to, as far as rules care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -265,15 +299,21 @@ pub fn of_name(parent: Level, name: &OsStr, kind: Kind) -> Verdict {
     if parent == Level::Off {
         return Verdict::Level(Level::Off);
     }
-    let name = name.as_bytes();
-    let rule = BUILT_IN
-        .iter()
-        .find(|rule| rule.kind.is_none_or(|applies| applies == kind) && glob(rule.pattern.as_bytes(), name));
+    let rule = matching(name, kind).map(|index| &BUILT_IN[index]);
     match rule {
         None => Verdict::Level(parent),
         Some(rule) if rule.markers.is_empty() => Verdict::Level(rule.level),
         Some(rule) => Verdict::IfAny(rule.markers),
     }
+}
+
+/// The number of the built-in rule that speaks of a name. One with markers applies only where one of them is.
+#[must_use]
+pub fn matching(name: &OsStr, kind: Kind) -> Option<usize> {
+    let name = name.as_bytes();
+    BUILT_IN
+        .iter()
+        .position(|rule| rule.kind.is_none_or(|applies| applies == kind) && glob(rule.pattern.as_bytes(), name))
 }
 
 /// Whether `name` as a whole matches a pattern of `*`, `?`, `[a-z]` and plain bytes.

@@ -5,6 +5,7 @@
 mod decide;
 mod entry;
 mod file;
+mod grade;
 mod history;
 mod ids;
 mod refusal;
@@ -18,9 +19,10 @@ pub mod policy;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Case, Decision, Intent, Keep, Reason, There, decide};
+pub use decide::{Case, Decision, Intent, Keep, Reason, There, decide, decide_at};
 pub use entry::{EntryRecord, EntryView};
 pub use file::{FileRecord, Produced, Version};
+pub use grade::{By, Grade, Signs};
 pub use history::History;
 pub use ids::{EntryKey, FileKey, OwnerId, Process, Timestamp, Token};
 pub use levels::Level;

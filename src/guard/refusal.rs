@@ -71,7 +71,9 @@ impl Step {
             Self::WaitThenRead => "wait until that is closed, read the file again, then retry",
             Self::CreateInstead => "create it instead of editing it",
             Self::ChooseAnotherName => "choose another name",
-            Self::MakeReadable => "make the file readable and read it, then retry",
+            Self::MakeReadable => {
+                "have it allowed with `unclobber allow`, or make the file readable and read it, then retry"
+            }
             Self::CheckBacking => "check the underlying filesystem, then retry",
         }
     }

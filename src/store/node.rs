@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
 use super::table::Table;
-use crate::guard::{FileKey, OwnerId, Timestamp};
+use crate::guard::{FileKey, Level, OwnerId, Timestamp};
 use crate::sync::Mutex;
 use crate::sys::{Handle, Stat};
 
@@ -168,6 +168,11 @@ impl FileState {
     }
 }
 
+/// The values of `Node::held`, in the order of strictness.
+const NOT_HELD: u8 = 0;
+const HELD_AT_KEEP: u8 = 1;
+const HELD_AT_GUARD: u8 = 2;
+
 /// A known file, directory or other object of the tree: one per file, however many names and mounts lead to it.
 #[derive(Debug)]
 pub struct Node {
@@ -179,10 +184,10 @@ pub struct Node {
     fd: Mutex<Option<Arc<OwnedFd>>>,
     pins: AtomicU32,
     touched: AtomicBool,
-    /// A place for the layer above to cache what it derived from the node's place: `epoch << 8 | value`.
+    /// A place for the layer above to cache what it derived from the node's place.
     pub(crate) level: AtomicU64,
-    /// Guarded under whatever name: its content came to an unguarded name without having been seen.
-    held: AtomicBool,
+    /// Guarded so closely under whatever name: its content came to one that is guarded less without having been seen.
+    held: AtomicU8,
     staged_names: AtomicU32,
     /// The latest time a name was staged: shown as the directory's time of change until the backing one is later.
     staged_at: Mutex<Timestamp>,
@@ -210,7 +215,7 @@ impl Node {
             pins: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             level: AtomicU64::new(0),
-            held: AtomicBool::new(false),
+            held: AtomicU8::new(NOT_HELD),
             staged_names: AtomicU32::new(0),
             staged_at: Mutex::default(),
             names: Mutex::default(),
@@ -247,6 +252,13 @@ impl Node {
         self.place.lock().clone()
     }
 
+    /// Whether it was last found by this name in this directory.
+    #[must_use]
+    pub fn is_at(&self, dir: &Self, name: &OsStr) -> bool {
+        let place = self.place.lock();
+        &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id)
+    }
+
     /// Notes where it is now.
     pub fn set_place(&self, place: Place) {
         let old = std::mem::replace(&mut *self.place.lock(), place);
@@ -254,20 +266,35 @@ impl Node {
         drop(old);
     }
 
-    /// Guards the file under every name from now on.
-    pub fn hold(&self) {
-        self.held.store(true, Ordering::Release);
+    /// Guards the file at least so closely under every name from now on.
+    pub fn hold(&self, level: Level) {
+        let value = match level {
+            Level::Guard => HELD_AT_GUARD,
+            Level::Keep => HELD_AT_KEEP,
+            Level::Off => NOT_HELD,
+        };
+        self.held.fetch_max(value, Ordering::AcqRel);
     }
 
     /// Guards the file by its name again.
     pub fn let_go(&self) {
-        self.held.store(false, Ordering::Release);
+        self.held.store(NOT_HELD, Ordering::Release);
+    }
+
+    /// How closely the file is guarded under every name at least.
+    #[must_use]
+    pub fn held(&self) -> Option<Level> {
+        match self.held.load(Ordering::Acquire) {
+            NOT_HELD => None,
+            HELD_AT_KEEP => Some(Level::Keep),
+            _ => Some(Level::Guard),
+        }
     }
 
     /// Whether the file is guarded under every name.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Acquire)
+        self.held().is_some()
     }
 
     /// The lock of a directory's names, held from judgement to change of any name in it.

@@ -6,10 +6,12 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::call::{check, own, retry};
 use super::error::{Result, SysError};
+use super::fd::open_path;
+use super::stat::{Stat, stat_unasked};
 
 /// Pins a process, or with `thread` one task (6.9+; EINVAL before), against reuse of its number. ESRCH when gone.
 pub fn pidfd_open(pid: u32, thread: bool) -> Result<OwnedFd> {
@@ -198,6 +200,12 @@ pub fn same_pid_namespace(pid: u32) -> Result<bool> {
             .map_err(|error| SysError::from_io("stat", &error).name(&path))
     };
     Ok(inode(format!("/proc/{pid}/ns/pid"))? == inode("/proc/self/ns/pid".to_owned())?)
+}
+
+/// The program that a thread runs: of the file, not of its name. No file server is asked.
+pub fn executable_of(tid: u32) -> Result<Stat> {
+    let fd = open_path(Path::new(&format!("/proc/{tid}/exe")), libc::O_PATH)?;
+    stat_unasked(&fd)
 }
 
 /// One read of a file in `/proc/PID`: these are made anew at each open, and most fit a page.

@@ -102,6 +102,12 @@ pub fn stat(fd: impl AsFd) -> Result<Stat> {
     statx(fd, c"", libc::AT_EMPTY_PATH).map_err(|errno| SysError::new("statx", errno).fd(fd))
 }
 
+/// Of what `fd` pins, as the kernel has it: no file server is asked, so that it may be called by one.
+pub fn stat_unasked(fd: impl AsFd) -> Result<Stat> {
+    let fd = fd.as_fd();
+    statx(fd, c"", libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map_err(|errno| SysError::new("statx", errno).fd(fd))
+}
+
 /// Of what `name` in `dir` leads to; of a symlink itself; without mounting anything.
 pub fn stat_at(dir: impl AsFd, name: &OsStr) -> Result<Stat> {
     let dir = dir.as_fd();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use unclobber::front::{Serving, serve};
-use unclobber::fs::{Guard, GuardOptions, MountOptions};
+use unclobber::fs::{Guard, GuardOptions, MountOptions, RuleOptions};
 use unclobber::guard::Policy;
 use unclobber::owner::Attribution;
 use unclobber::store::AtticLimits;
@@ -93,6 +93,7 @@ impl Tree {
             read_only: false,
             only_ids: None,
             pids_visible: true,
+            rules: RuleOptions::default(),
         };
         let serving = serve(&self.guard, options, fuse).expect("the handshake");
         self.mounts.push((point.clone(), Some(serving)));

@@ -275,3 +275,52 @@ fn whatever_is_displaced_without_a_current_view_is_kept() {
         }
     }
 }
+
+// semantics: L7
+#[test]
+fn at_keep_nothing_is_refused_and_whatever_would_have_been_is_kept() {
+    let policies = [RemoveRule::Baseline, RemoveRule::Observed].map(|remove| Policy {
+        remove,
+        ..Policy::default()
+    });
+    for policy in policies {
+        for case in every_case() {
+            let guarded = decide(&case, &policy);
+            let kept = decide_at(Level::Keep, &case, &policy);
+            assert_eq!(decide_at(Level::Guard, &case, &policy), guarded);
+            assert_eq!(decide_at(Level::Off, &case, &policy), Decision::Posix);
+            let Decision::Refuse(_) = guarded else {
+                assert_eq!(kept, guarded, "{case:?}");
+                continue;
+            };
+            match (case.there, case.intent) {
+                (Regular, Create) => assert_eq!(kept, guarded, "creating never replaces"),
+                (Regular, _) => assert_eq!(kept, Decision::Allow(Keep::Yes), "{case:?}"),
+                (Nothing, Edit) | (Directory | Other, _) => assert_eq!(kept, Decision::Posix, "{case:?}"),
+                (Nothing, _) => assert_eq!(kept, Decision::CreateExclusively, "{case:?}"),
+            }
+        }
+    }
+}
+
+fn every_case() -> Vec<Case> {
+    let mut all = Vec::new();
+    for intent in INTENTS {
+        for there in THERE {
+            for standing in STANDINGS {
+                for foreign in [false, true] {
+                    for readable in [false, true] {
+                        all.push(Case {
+                            intent,
+                            there,
+                            standing,
+                            foreign,
+                            readable,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    all
+}

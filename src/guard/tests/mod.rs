@@ -1,6 +1,7 @@
 //! Tests of the semantics. A comment `semantics: D3` above a test names the rules it shows.
 
 mod decide;
+mod grade;
 mod levels;
 mod model;
 mod records;

@@ -72,7 +72,10 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
         (Step::ReadAgainThenRetry, "read the file again, then retry"),
         (Step::CreateInstead, "create it instead of editing it"),
         (Step::ChooseAnotherName, "choose another name"),
-        (Step::MakeReadable, "make the file readable and read it, then retry"),
+        (
+            Step::MakeReadable,
+            "have it allowed with `unclobber allow`, or make the file readable and read it, then retry",
+        ),
         (Step::CheckBacking, "check the underlying filesystem, then retry"),
     ];
     let whys = [

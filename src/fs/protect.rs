@@ -1,0 +1,73 @@
+//! The workspace's own file of rules: owners may read it and change nothing of it, or they could loosen what guards
+//! others from them.
+//!
+//! The answer is `EROFS`: no tool answers that by unlinking and making anew, nor by changing permissions first, and it is
+//! what is true of a file that nobody can change here.
+
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
+
+use super::Guard;
+use super::caller::Who;
+use super::errno::{FsError, Result, errno_text};
+use super::mount::Mount;
+use crate::clock;
+use crate::rules::{FILE_NAME, IGNORE_NAME};
+use crate::store::{Node, libc_flags as c};
+
+impl Mount {
+    /// Refuses to bind, unbind or rename the name of the file of rules.
+    pub(super) fn refuse_rules_name(&self, who: &Who, operation: &str, dir: &Node, name: &OsStr) -> Result<()> {
+        if name == FILE_NAME && dir.id() == self.guard().store.root().id() {
+            return self.refuse_rules(who, operation);
+        }
+        Ok(())
+    }
+
+    /// Refuses to change the file of rules, whatever name it was reached by.
+    pub(super) fn refuse_rules_file(&self, who: &Who, operation: &str, node: &Node) -> Result<()> {
+        if self.guard().is_rules_file(node) {
+            return self.refuse_rules(who, operation);
+        }
+        Ok(())
+    }
+
+    fn refuse_rules(&self, who: &Who, operation: &str) -> Result<()> {
+        if self.options().rules.writable {
+            return Ok(());
+        }
+        // Once a second is enough for whoever tries again and again.
+        let now = (who.owner, clock::now().sec);
+        if std::mem::replace(&mut *self.guard().rules_told.lock(), now) == now {
+            return Err(FsError::Errno(c::EROFS));
+        }
+        let line = format!(
+            "refused: {operation} {FILE_NAME}: {}: the rules of this directory cannot be changed from inside it; change \
+             them outside the mount, or mount with --rules-writable",
+            errno_text(c::EROFS)
+        );
+        log::warn!(target: "unclobber::refusal", "{line}");
+        self.guard().events().notices.tell(Some(who.owner), &line);
+        Err(FsError::Errno(c::EROFS))
+    }
+
+    /// A name was bound or unbound, or what it leads to was changed: rules may say something else now.
+    pub(super) fn note_rules(&self, dir: Option<&Node>, name: &OsStr) {
+        let is_root = || dir.is_some_and(|dir| dir.id() == self.guard().store.root().id());
+        if name == IGNORE_NAME {
+            if let Some(dir) = dir {
+                self.guard().ignore_file_bound(dir);
+            }
+            self.guard().places.fetch_add(1, Ordering::AcqRel);
+        } else if name == FILE_NAME && is_root() {
+            self.guard().rules_move.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Guard {
+    /// Whether somebody has changed the file of rules through a mount since the last call.
+    pub(super) fn rules_moved(&self) -> bool {
+        self.rules_move.swap(false, Ordering::AcqRel)
+    }
+}
