@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::caller::{Arrival, At, Caller, Who};
 use super::errno::{FsError, Result};
 use super::handle::{Opened, Opening};
-use super::judge::{Subject, at, credit};
+use super::judge::{Subject, at};
 use super::ledger::entry_key;
 use super::lookup::Entry;
 use super::mount::Mount;
@@ -337,7 +337,7 @@ impl Mount {
         }
         if node.kind() == Kind::Regular {
             let state = node.content().lock();
-            self.metadata_change(&node, credit(&state), || {
+            self.metadata_change(&node, &state, || {
                 self.guard().store.make_link(&node, &dir, name).map_err(FsError::from)
             })?;
         } else {
