@@ -42,6 +42,7 @@ impl Mount {
         let mut current = level == Level::Off;
         if truncates {
             self.truncate(&who, "open", &at, &node, &mut state, &file, 0, level)?;
+            self.truncated_for(&who, &node, &file)?;
             current = true;
         } else if writes && level != Level::Off {
             current = change_under_way(&state, who.owner, Intent::Edit).is_none()
