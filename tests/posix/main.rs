@@ -8,6 +8,7 @@ mod cases_data;
 mod cases_files;
 mod cases_names;
 mod cases_programs;
+mod cases_traps;
 #[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]
 mod common;
@@ -98,4 +99,9 @@ fn data() {
 #[test]
 fn programs_and_users() {
     compare("programs and users", cases_programs::CASES);
+}
+
+#[test]
+fn known_traps() {
+    compare("known traps", cases_traps::CASES);
 }
