@@ -135,6 +135,8 @@ impl Mount {
             && self.enforces()
             && self.policy().create == CreateRule::Staged
             && wanted.flags & c::O_EXCL == 0
+            // Nothing will be written through it: a lock file, say, which others are to see.
+            && wanted.flags & c::O_ACCMODE != c::O_RDONLY
             && store.features().tmpfile;
         if staged {
             match store.stage(dir, wanted.mode, wanted.flags, &creds) {

@@ -17,7 +17,7 @@ use unclobber::sys;
 /// A guarded tree.
 pub(crate) struct Tree {
     pub(crate) guard: Arc<Guard>,
-    mounts: Vec<(PathBuf, Option<Serving>)>,
+    pub(crate) mounts: Vec<(PathBuf, Option<Serving>)>,
     pub(crate) backing: PathBuf,
     dir: TempDir,
 }
