@@ -10,4 +10,5 @@ mod containers;
 mod filesystems;
 mod input;
 mod life;
+mod powercut;
 mod user;
