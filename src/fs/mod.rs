@@ -11,6 +11,7 @@ mod create;
 mod data;
 mod dir;
 mod errno;
+mod flags;
 mod handle;
 mod judge;
 mod ledger;
