@@ -44,6 +44,8 @@ pub(crate) const CASES: &[Case] = &[
     script!("attribute limits", &["python3"], true, ATTRIBUTES),
     script!("attributes of the system", &["python3"], true, SYSTEM_ATTRIBUTES),
     script!("device numbers", &["python3"], true, DEVICES),
+    script!("flags of files", &["python3"], true, FLAGS),
+    script!("file handles", &["python3"], true, HANDLES),
     script!("ends of time", &["python3"], false, ENDS_OF_TIME),
     script!("set-id bits and who may keep them", &["python3"], true, SET_ID),
     script!("fifos between processes", &["python3"], false, FIFOS),
@@ -361,6 +363,41 @@ for major, minor in (1, 3), (8, 0), (259, 255), (259, 256), (4095, 1048575), (0,
         try: os.mknod(n, kind | 0o640, os.makedev(major, minor)); s = os.lstat(n); print(n, os.major(s.st_rdev), os.minor(s.st_rdev), oct(s.st_mode), s.st_size)
         except OSError as e: print(n, e.errno)
 print(open("1-5-20000", "rb").read(4)); os.rename("1-5-20000", "zero"); os.link("zero", "one"); print(os.stat("one").st_nlink, os.stat("one").st_rdev == os.makedev(1, 5)); os.chmod("one", 0o600); os.utime("one", (1, 2)); print(oct(os.stat("zero").st_mode), os.stat("zero").st_mtime)'"#;
+
+const FLAGS: &str = r#"chmod 777 .; python3 -c '
+import fcntl, os, struct
+def flags(p, new=None):
+    fd = os.open(p, os.O_RDONLY | os.O_NONBLOCK)
+    try: r = struct.unpack_from("I", fcntl.ioctl(fd, 0x80086601 if new is None else 0x40086602, struct.pack("Q", new or 0)))[0]
+    except OSError as e: r = e.errno
+    os.close(fd); return r if new is None else r if r < 200 and r != new else "set"
+def call(what, f):
+    try: r = f()
+    except OSError as e: r = e.errno
+    print(what, r)
+open("f", "w").write("x"); os.mkdir("d"); os.mkfifo("p"); base = {p: flags(p) for p in ("f", "d", "p")}; print(base)
+for p in "f", "d":
+    for bit in 0x40, 0x80, 0x8, 0x20, 0x10:
+        print(p, hex(bit), flags(p, base[p] | bit), hex(flags(p)))
+        call("write", lambda: open("f", "r+").write("y")); call("append", lambda: open("f", "a").write("z")); call("truncate", lambda: os.truncate("f", 1)); call("chmod", lambda: os.chmod(p, 0o644 if p == "f" else 0o755))
+        call("create", lambda: open("d/n", "w").close()); call("unlink", lambda: os.unlink("d/n")); call("rename", lambda: (os.rename("f", "g"), os.rename("g", "f"))[0]); call("link", lambda: (os.link("f", "g"), os.unlink("g"))[0]); flags(p, base[p])
+    if p == "d" and os.path.exists("d/n"): os.unlink("d/n")
+call("extended", lambda: fcntl.ioctl(os.open("f", os.O_RDONLY), 0x801c581f, bytes(28))[:4]); call("generation", lambda: len(fcntl.ioctl(os.open("f", os.O_RDONLY), 0x80087601, bytes(8)))); call("unknown", lambda: fcntl.ioctl(os.open("f", os.O_RDONLY), 0x80086699, bytes(8)))
+g = os.open("new", os.O_RDWR | os.O_CREAT); call("of a new file", lambda: fcntl.ioctl(g, 0x80086601, bytes(8))[:4]); os.chown("f", 1234, 1234); os.setgroups([]); os.setgid(1234); os.setuid(1234)
+for bit in 0x40, 0x10, 0x20, 0x4000, 0x80: print("user", hex(bit), flags("f", base["f"] | bit), flags("f", base["f"]))
+print(flags("d", base["d"] | 0x40)); call("by another", lambda: flags("new", 0x40))'"#;
+
+const HANDLES: &str = r#"python3 -c '
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure): _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_char * 128)]
+def handle(p):
+    h = Handle(128); m = ctypes.c_int(); r = libc.name_to_handle_at(-100, p, ctypes.byref(h), ctypes.byref(m), 0); return h if r == 0 else ctypes.get_errno()
+d = os.open(".", os.O_RDONLY)
+def opened(h, flags=os.O_RDONLY): fd = libc.open_by_handle_at(d, ctypes.byref(h), flags); return fd if fd >= 0 else -ctypes.get_errno()
+open("f", "w").write("content"); os.link("f", "g"); os.mkdir("e"); open("e/h", "w").write("other"); h, e = handle(b"f"), handle(b"e/h")
+fd = opened(h); print(os.read(fd, 99), os.fstat(fd).st_nlink, os.fstat(fd).st_ino == os.stat("g").st_ino); os.unlink("f"); print(os.read(opened(h), 99)); os.rename("g", "i"); w = opened(h, os.O_RDWR); os.write(w, b"CON"); print(open("i").read())
+os.rename("e", "k"); print(os.read(opened(e), 99)); os.unlink("k/h"); k = opened(handle(b"k"), os.O_RDONLY | os.O_DIRECTORY); print(os.listdir(k)); same = handle(b"i"); print(bytes(same)[:same.size + 8] == bytes(h)[:h.size + 8])'"#;
 
 const ENDS_OF_TIME: &str = r#"python3 -c '
 import os
