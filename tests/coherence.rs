@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use support::Tree;
@@ -355,6 +356,49 @@ fn a_held_directory_lists_what_is_there_now() {
     fs::remove_file(tree.backing.join("e/b")).unwrap();
     fs::remove_dir(tree.backing.join("e")).unwrap();
     assert_eq!(listed(), "", "also when it is gone");
+}
+
+/// What a descriptor of inotify has seen, without the moment.
+fn watched(watch: &Inotify) -> usize {
+    watch.read_events().map_or(0, |events| events.len())
+}
+
+// posix: Y1
+#[test]
+fn inotify_on_the_mount_tells_of_changes_through_it_only() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "f").unwrap());
+    let m = tree.owner("a");
+    let on = |path: &Path| {
+        let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        let what = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE;
+        watch.add_watch(path, what).unwrap();
+        watch
+    };
+    let (mounted, behind) = (on(&m), on(&tree.backing));
+    fs::write(tree.backing.join("outside"), "x").unwrap();
+    assert_eq!(
+        (watched(&mounted), watched(&behind) > 0),
+        (0, true),
+        "a change behind the mount"
+    );
+    fs::write(m.join("inside"), "x").unwrap();
+    assert!(watched(&mounted) > 0, "a change through the mount");
+    assert!(watched(&behind) > 0, "is one of the directory, too");
+}
+
+// posix: Y2
+#[test]
+fn locks_are_those_of_one_mount() {
+    use nix::fcntl::{Flock, FlockArg};
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "f").unwrap());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    let free = |path: &Path| Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusiveNonblock).is_ok();
+    let held = Flock::lock(File::open(a.join("f")).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
+    assert!(!free(&a.join("f")), "within the mount");
+    assert!(free(&b.join("f")), "another mount of the same guard");
+    assert!(free(&tree.backing.join("f")), "behind the mount");
+    drop(held);
+    assert!(free(&a.join("f")));
 }
 
 // semantics: S2

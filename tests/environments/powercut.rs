@@ -1,4 +1,4 @@
-//! What a program was told is on disk is there after a power cut, as natively: the device is copied at the moment the
+//! What outlives the mount: what a program was told is on disk is there after a power cut, as natively: the device is copied at the moment the
 //! syncing call has returned, and the copy is mounted, its journal replayed, and looked at.
 
 use std::fs::{self, File, OpenOptions};
@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
 
+use crate::common::tree::{say, tool_is_there};
+use crate::common::wait::{PATIENCE, wait_until};
 use crate::contained::{Place, Who, contained, nothing};
 use crate::filesystems::on_image;
 
@@ -214,6 +216,12 @@ const POINTS: &[Point] = &[
     },
 ];
 
+/// `syncfs` is no request that the kernel passes on: natively it is as good as a sync of every file.
+fn sync_filesystem(d: &Path) {
+    drop(put(&d.join("f"), "data"));
+    nix::unistd::syncfs(File::open(d).expect("the directory")).expect("syncfs");
+}
+
 /// The names in a directory, sorted, with what is in them.
 fn state(dir: &Path) -> String {
     fn below(dir: &Path, prefix: &str, all: &mut Vec<String>) {
@@ -244,6 +252,7 @@ fn after_a_cut(place: &Place, dir: &str) -> String {
 }
 
 // semantics: S7
+// posix: Y3
 #[test]
 fn what_is_synced_is_there_after_a_power_cut() {
     contained(
@@ -272,7 +281,58 @@ fn what_is_synced_is_there_after_a_power_cut() {
                 }
             }
             assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+            for (root, kind, left) in [(place.at("native"), "native", "f=data"), (m.clone(), "guarded", "")] {
+                fs::create_dir(root.join("syncfs")).expect("its directory");
+                place.sh_ok("sync");
+                sync_filesystem(&root.join("syncfs"));
+                assert_eq!(after_a_cut(place, &format!("{kind}/syncfs")), left, "{kind}: syncfs");
+            }
+            place.sh_ok("sync");
+            assert_eq!(
+                after_a_cut(place, "guarded/syncfs"),
+                "f=data",
+                "sync reaches everything"
+            );
             place.umount(&m);
         },
     );
+}
+
+/// What git remembers of files (inode, times, owner, size) stays true when the kernel forgets, and when the guard and its
+/// mount are new: nothing has to be read again.
+#[test]
+fn inode_numbers_and_times_outlive_caches_mounts_and_guards() {
+    let name = "powercut::inode_numbers_and_times_outlive_caches_mounts_and_guards";
+    contained(name, Who::Root, nothing, |place| {
+        if !tool_is_there("git") {
+            return;
+        }
+        let m = place.point("m");
+        place.sh_ok(&format!("$U mount $W {} --owner A --linger 0", m.display()));
+        let make = "git init -q . && git config user.email a@b && git config user.name a && mkdir -p d/e && \
+                    for i in $(seq 300); do echo $i > f$i; echo $i > d/e/f$i; done; ln f1 linked; mv f2 d/moved; \
+                    sleep 1.1; git add . && git commit -qm one && git switch -qc other && echo x > f3 && git commit -qam two && \
+                    git switch -q - && git update-index --refresh";
+        let mounted = m.display().to_string();
+        place.sh_ok(&format!("cd {mounted} && {make}"));
+        // What differs in anything git remembers is listed here, whatever its content.
+        let differing = |dir: &str| place.sh_ok(&format!("cd {dir} && git diff-files && echo looked"));
+        let forget = "sync; for i in 1 2 3; do echo 2 > /proc/sys/vm/drop_caches || exit 1; done";
+        assert_eq!(differing(&mounted), "looked\n", "at once");
+        if place.sh(forget).code == 0 {
+            assert_eq!(differing(&mounted), "looked\n", "forgotten by the kernel");
+        } else {
+            say("SKIPPED: caches cannot be dropped here");
+        }
+        place.umount(&m);
+        assert!(wait_until(PATIENCE, || place.guards().is_empty()), "the guard ends");
+        assert_eq!(
+            differing(&place.work().display().to_string()),
+            "looked\n",
+            "behind the mount"
+        );
+        let again = place.mount(&place.work(), "n", &["--owner", "B"]);
+        assert_eq!(differing(&again.display().to_string()), "looked\n", "another guard");
+        place.umount(&again);
+    });
 }
