@@ -68,6 +68,7 @@ impl Mount {
             }
             Err(error) if error.errno() == c::ENOENT => {
                 let revalidates = self.entry_gone(&dir, name);
+                who.found_nothing(&dir, name);
                 if guard.level_of_dir(&dir) != Level::Off {
                     who.missed(dir.key(), name, at, revalidates);
                 }

@@ -9,6 +9,7 @@ use super::errno::{FsError, Result};
 use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::rename::lock_both;
+use crate::faults::{self, point};
 use crate::guard::{Intent, Keep, Level};
 use crate::store::{DirState, Expected, Kind, Node, StoreError, libc_flags as c};
 use crate::sys;
@@ -164,8 +165,10 @@ impl Mount {
             return Err(FsError::Errno(c::ENOENT));
         }
         self.check_dir(&who, &dir)?;
+        faults::hit(point::RMDIR_ARRIVED);
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
+        self.is_as_told(&who, (&dir, name), Some(&node))?;
         if node.kind() != Kind::Directory {
             return Err(FsError::Errno(c::ENOTDIR));
         }

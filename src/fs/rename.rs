@@ -10,6 +10,7 @@ use super::errno::{FsError, Result};
 use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::moved::MovedDir;
+use crate::faults::{self, point};
 use crate::guard::{Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{DirState, Exchange, Expected, FileState, Kind, Node, Place, StoreError, Winner, libc_flags as c};
 use crate::sync::MutexGuard;
@@ -68,6 +69,7 @@ impl Mount {
             return Err(FsError::Errno(c::EINVAL));
         }
         self.check_dirs(&who, [&from, &to])?;
+        faults::hit(point::RENAME_ARRIVED);
         let mut locks = lock_both(&from, &to);
         let mut tries = TRIES;
         let done = loop {
@@ -102,6 +104,9 @@ impl Mount {
         let Some(moved) = source.node().cloned() else {
             return Err(FsError::Errno(c::ENOENT));
         };
+        if flags & c::RENAME_EXCHANGE == 0 {
+            self.is_as_told(who, to, target.node())?;
+        }
         if flags & c::RENAME_NOREPLACE != 0 && target.found.is_some() {
             return Err(FsError::Errno(c::EEXIST));
         }
@@ -128,6 +133,23 @@ impl Mount {
         self.note_renamed(who, &source, &target, &moved);
         drop((moving, displaced));
         Ok([dir, None])
+    }
+
+    /// What the kernel takes for a directory that a call removes is dead to it from then on. If that directory is no longer
+    /// at the name, it must look again: else it would show as empty wherever it has gone.
+    pub(super) fn is_as_told(
+        &self,
+        who: &Who,
+        (dir, name): (&Arc<Node>, &OsStr),
+        now: Option<&Arc<Node>>,
+    ) -> Result<()> {
+        let told = who.told_of(dir, name).and_then(|id| self.node(id).ok());
+        match told {
+            Some(told) if told.kind() == Kind::Directory && now.is_none_or(|now| !Arc::ptr_eq(now, &told)) => {
+                Err(FsError::Errno(c::ESTALE))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn find_end(&self, (dir, name): (&Arc<Node>, &OsStr)) -> Result<End> {

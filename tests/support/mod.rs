@@ -118,6 +118,9 @@ impl Drop for Tree {
                 serving.wait().expect("the session ends well");
             }
         }
+        let left = self.guard.status();
+        let ended = left.mounts.is_empty();
+        assert!(ended || std::thread::panicking(), "mounts are left: {left:?}");
         self.guard.shutdown();
     }
 }
