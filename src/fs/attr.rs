@@ -155,6 +155,9 @@ impl Mount {
             }
             Ok(())
         };
+        if node.kind() == Kind::Directory && change.mtime.is_some() {
+            return self.set_directory_times(node, apply);
+        }
         if node.kind() != Kind::Regular {
             return apply();
         }
@@ -177,6 +180,16 @@ impl Mount {
         }
         drop(state);
         done
+    }
+
+    /// A name that is staged would move the times once more when it is published, and shows in them until then.
+    fn set_directory_times(&self, node: &Arc<Node>, apply: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Err(error) = self.guard().publish_children(node) {
+            log::info!("a file was not published before its directory's times were set: {error}");
+        }
+        apply()?;
+        node.show_own_times();
+        Ok(())
     }
 
     /// Makes a change of metadata that leaves the content as it is: the generation stays, unless size or modification

@@ -185,7 +185,8 @@ impl Mount {
             });
             // Without a name it cannot be found again.
             guard.store.pin(&node)?;
-            dir.stage(names, &at.name, &node, now);
+            // The filesystem's own time of its making: the link that comes later is never earlier.
+            dir.stage(names, &at.name, &node, stat.ctime);
             guard.waiting.lock().push(Arc::downgrade(&node));
             stat.nlink = stat.nlink.max(1);
         }

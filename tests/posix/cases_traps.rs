@@ -25,6 +25,12 @@ pub(crate) const CASES: &[Case] = &[
         true,
         MAPPED_ATTRIBUTES
     ),
+    script!(
+        "times of directories",
+        &["python3", "tar", "cp"],
+        false,
+        DIRECTORY_TIMES
+    ),
     script!("access times", &["python3"], false, ACCESS_TIMES),
     script!("direct beside a mapping", &["python3"], false, DIRECT_MAPPED),
     script!("mapping between processes", &["python3"], false, MAPPED_PROCESSES),
@@ -79,6 +85,14 @@ for what in (lambda fd: os.utime("f", (1000, 1000)), lambda fd: os.chmod("f", 0o
     if not os.path.exists("f"): open("f", "wb").write(b"x" * 4096)
     fd = os.open("f", os.O_RDWR); m = mmap.mmap(fd, 0); m[0:1] = b"y"; m.flush(); what(fd); m[1:2] = b"z"; what and m.close(); os.close(fd)
     again("then"); print(oct(os.stat("f").st_mode), os.stat("f").st_uid, os.stat("f").st_size)'"#;
+
+const DIRECTORY_TIMES: &str = r#"python3 -c '
+import os
+def times(p="d"): s = os.stat(p); return s.st_mtime if s.st_mtime < 2000 else "now"
+os.mkdir("d"); open("d/f", "w").write("x"); print(times()); os.utime("d", (1000, 1000)); print("set", times())
+g = os.open("d/g", os.O_WRONLY | os.O_CREAT); print("made", times()); os.utime("d", (1001, 1001)); print("set while open", times()); os.write(g, b"x"); print(times()); os.close(g); print("closed", times())
+open("d/f", "w").write("again"); print("written", times()); open("d/h", "w").close(); os.utime("d", (1002, 1002)); print("set", times()); os.utime("d", ns=(5, 1003 * 10**9)); h = os.open("d/i", os.O_WRONLY | os.O_CREAT); os.close(h); print("empty", times());'
+    mkdir -p t/u/v; echo x >t/u/f; echo y >t/u/v/g; touch -d @1000000000 t/u/v t/u t; mkdir x; tar -cf - t | tar -xf - -C x; cp -a t c; find t x/t c -printf '%p %T@\n' | grep -v '/[fg] ' | sort"#;
 
 const ACCESS_TIMES: &str = r#"python3 -c '
 import mmap, os
