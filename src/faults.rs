@@ -24,6 +24,8 @@ pub mod point {
     pub const REPLACE_BEFORE_TRUNCATE: &str = "replace.before_truncate";
     /// A rename has arrived: the kernel has looked both names up, and nothing is locked here.
     pub const RENAME_ARRIVED: &str = "rename.arrived";
+    /// A rename over something has been judged and is about to replace it in one step.
+    pub const RENAME_BEFORE_PLAIN: &str = "rename.before_plain";
     /// The removal of a directory has arrived: the kernel has looked the name up, and nothing is locked here.
     pub const RMDIR_ARRIVED: &str = "rmdir.arrived";
     /// A rename over a file has been judged and is about to exchange the names.

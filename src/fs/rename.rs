@@ -152,6 +152,18 @@ impl Mount {
         }
     }
 
+    /// After a rename over a directory: if that one lives on, somebody has moved it away just before. The kernel would take
+    /// it for dead; it must look again.
+    fn undo_unless_dead(&self, source: &End, target: &End, displaced: &Arc<Node>) -> Result<()> {
+        let store = &self.guard().store;
+        if !store.stat(displaced).is_ok_and(|stat| stat.nlink > 0) {
+            return Ok(());
+        }
+        displaced.unpin();
+        store.rename_plain(target.end(), source.end(), c::RENAME_NOREPLACE)?;
+        Err(FsError::Errno(c::ESTALE))
+    }
+
     fn find_end(&self, (dir, name): (&Arc<Node>, &OsStr)) -> Result<End> {
         let found = match self.guard().store.lookup(dir, name) {
             Ok(found) => Some(found),
@@ -288,9 +300,13 @@ impl Mount {
                 if is_last {
                     store.pin(displaced)?;
                 }
+                faults::hit(point::RENAME_BEFORE_PLAIN);
                 let done = store.rename_plain(source.end(), target.end(), flags);
                 if done.is_err() && is_last {
                     displaced.unpin();
+                }
+                if done.is_ok() && displaced.kind() == Kind::Directory {
+                    self.undo_unless_dead(source, target, displaced)?;
                 }
                 if displaced.kind() == Kind::Regular {
                     self.note_links(displaced);
