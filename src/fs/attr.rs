@@ -36,6 +36,19 @@ pub struct Change {
     pub mtime: Option<TimeSet>,
 }
 
+/// Where the access list of a file is kept.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// Who sets an access list and is no member of the file's group takes the set-group-id bit away. The kernel tells the
+/// daemon so by a flag that the FUSE library cannot receive.
+fn clear_setgid(fd: &OwnedFd, who: &Who) -> sys::Result<()> {
+    let stat = sys::stat(fd)?;
+    if stat.mode & c::S_ISGID != 0 && !who.is_in_group(stat.gid) {
+        sys::chmod(fd, stat.permissions() & !c::S_ISGID)?;
+    }
+    Ok(())
+}
+
 impl Mount {
     /// Changes attributes.
     ///
@@ -251,8 +264,12 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn setxattr(&self, caller: &Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
-        self.arrive(caller, Arrival::Other);
-        self.change_xattr(id, |fd| sys::set_xattr(fd, name, value, flags))
+        let who = self.arrive(caller, Arrival::Other);
+        let clears = name == ACCESS_LIST && self.as_root() && who.uid != 0;
+        self.change_xattr(id, |fd| {
+            sys::set_xattr(fd, name, value, flags)?;
+            if clears { clear_setgid(fd, &who) } else { Ok(()) }
+        })
     }
 
     /// Removes an extended attribute.

@@ -54,6 +54,12 @@ pub(crate) const CASES: &[Case] = &[
     script!("file handles", &["python3"], true, HANDLES),
     script!("ends of time", &["python3"], false, ENDS_OF_TIME),
     script!("set-id bits and who may keep them", &["python3"], true, SET_ID),
+    script!(
+        "access lists and set-group-id",
+        &["python3", "setfacl"],
+        true,
+        ACL_SET_ID
+    ),
     script!("fifos between processes", &["python3"], false, FIFOS),
     script!("inotify on what is open", &["python3"], false, INOTIFY),
 ];
@@ -393,7 +399,7 @@ open("f", "w").write("x"); os.mkdir("d"); os.mkfifo("p"); base = {p: flags(p) fo
 for p in "f", "d":
     for bit in 0x40, 0x80, 0x8, 0x20, 0x10:
         print(p, hex(bit), flags(p, base[p] | bit), hex(flags(p)))
-        call("write", lambda: open("f", "r+").write("y")); call("append", lambda: open("f", "a").write("z")); call("truncate", lambda: os.truncate("f", 1)); call("chmod", lambda: os.chmod(p, 0o644 if p == "f" else 0o755))
+        call("write", lambda: open("f", "r+").write("yy")); call("append", lambda: open("f", "a").write("zzz")); call("both", lambda: os.write(os.open("f", os.O_RDWR | os.O_APPEND), b"zzzz")); call("truncate", lambda: os.truncate("f", 1)); call("chmod", lambda: os.chmod(p, 0o644 if p == "f" else 0o755))
         call("create", lambda: open("d/n", "w").close()); call("unlink", lambda: os.unlink("d/n")); call("rename", lambda: (os.rename("f", "g"), os.rename("g", "f"))[0]); call("link", lambda: (os.link("f", "g"), os.unlink("g"))[0]); flags(p, base[p])
     if p == "d" and os.path.exists("d/n"): os.unlink("d/n")
 call("extended", lambda: fcntl.ioctl(os.open("f", os.O_RDONLY), 0x801c581f, bytes(28))[:4]); call("generation", lambda: len(fcntl.ioctl(os.open("f", os.O_RDONLY), 0x80087601, bytes(8)))); call("unknown", lambda: fcntl.ioctl(os.open("f", os.O_RDONLY), 0x80086699, bytes(8)))
@@ -452,6 +458,11 @@ for dmode in 0o777, 0o2777:
         print(oct(dmode), uid, gid, groups, as_user(uid, gid, groups, make), [(n, oct(os.stat("d/" + n).st_mode), os.stat("d/" + n).st_uid, os.stat("d/" + n).st_gid) for n in sorted(os.listdir("d"))])
         for n in os.listdir("d"): (os.rmdir if n == "d" else os.unlink)("d/" + n)
     os.rmdir("d")'"#;
+
+const ACL_SET_ID: &str = r#"for who in "1234 4321 --clear-groups" "1234 77 --clear-groups" "1234 4321 --groups=77" "0 0 --clear-groups"; do
+    set -- $who; for m in 2755 6777 2767; do echo x >f; mkdir d; chown 1234:77 f d; chmod $m f d
+    setpriv --reuid $1 --regid $2 $3 -- setfacl -m u:99:rwx f; setpriv --reuid $1 --regid $2 $3 -- setfacl -m u:99:rwx d
+    setpriv --reuid $1 --regid $2 $3 -- setfacl -d -m u:99:rwx d; stat -c "$who $m %n %a" f d; rm f; rmdir d; done; done"#;
 
 const FIFOS: &str = r#"python3 -c '
 import os, select, signal, socket
