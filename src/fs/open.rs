@@ -18,6 +18,9 @@ use crate::sys::{self, Stat};
 const EXEC: i32 = 0x20;
 /// Times a truncation is judged again when the file changes between judgement and truncation.
 const TRIES: usize = 3;
+/// The flags with which the kernel opens a file by itself, to ask for its flags (`lsattr`). Every program's open carries
+/// `O_LARGEFILE`.
+const BY_ITSELF: i32 = c::O_RDONLY;
 
 impl Mount {
     /// Opens a regular file.
@@ -31,7 +34,15 @@ impl Mount {
         let guard = self.guard();
         let truncates = flags & c::O_TRUNC != 0;
         let writes = flags & c::O_ACCMODE != c::O_RDONLY;
-        let at = self.locate(&who, &node, !writes && !truncates)?;
+        let at = if flags == BY_ITSELF {
+            // By a descriptor that somebody has: there is no name that the kernel could look up again.
+            At {
+                certain: false,
+                ..who.name_of(&node)
+            }
+        } else {
+            self.locate(&who, &node, !writes && !truncates)?
+        };
         let level = guard.level_of_file(at.dir.as_ref(), &at.name, &node);
         let file = self.open_backing(&node, flags)?;
         let mut state = if truncates {
@@ -52,7 +63,7 @@ impl Mount {
             }
         }
         let executes = flags & EXEC != 0;
-        if !writes && !executes && level != Level::Off {
+        if !writes && !executes && flags != BY_ITSELF && level != Level::Off {
             let ticks = self.guard().store.features().ticks;
             if let Some(stat) = ticks.settled(&file, sys::stat(&file)?)? {
                 let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));

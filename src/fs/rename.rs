@@ -143,7 +143,9 @@ impl Mount {
         (dir, name): (&Arc<Node>, &OsStr),
         now: Option<&Arc<Node>>,
     ) -> Result<()> {
-        let told = who.told_of(dir, name).and_then(|id| self.node(id).ok());
+        // By its own look-up, which there always is for the target of a rename; else by any.
+        let told = who.told_of(dir, name).or_else(|| self.entry_told(dir, name));
+        let told = told.and_then(|id| self.node(id).ok());
         match told {
             Some(told) if told.kind() == Kind::Directory && now.is_none_or(|now| !Arc::ptr_eq(now, &told)) => {
                 Err(FsError::Errno(c::ESTALE))
