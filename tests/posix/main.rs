@@ -31,8 +31,12 @@ pub(crate) struct Case {
     pub(crate) run: fn(&Path) -> String,
 }
 
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Runs the cases on a plain directory and on the mount, and hands what each gave to `look`; not where there is no FUSE.
 fn on_both(test: &str, cases: &[Case], mut look: impl FnMut(&Case, &str, &str)) {
+    // What one test has open, another's child would inherit, and the mount would be in use.
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let tree = Tree::new();
     let plain = tree.scratch();
     let natively: Vec<(&Case, String)> = runnable(cases).map(|case| (case, run(case, &plain))).collect();
