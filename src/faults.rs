@@ -22,6 +22,12 @@ pub mod point {
     pub const CREATE_BEFORE_CLAIM: &str = "create.before_claim";
     /// A truncating replace has been judged and is about to truncate.
     pub const REPLACE_BEFORE_TRUNCATE: &str = "replace.before_truncate";
+    /// A rename has arrived: the kernel has looked both names up, and nothing is locked here.
+    pub const RENAME_ARRIVED: &str = "rename.arrived";
+    /// A rename over something has been judged and is about to replace it in one step.
+    pub const RENAME_BEFORE_PLAIN: &str = "rename.before_plain";
+    /// The removal of a directory has arrived: the kernel has looked the name up, and nothing is locked here.
+    pub const RMDIR_ARRIVED: &str = "rmdir.arrived";
     /// A rename over a file has been judged and is about to exchange the names.
     pub const RENAME_BEFORE_EXCHANGE: &str = "rename.before_exchange";
     /// The names have been exchanged and the displaced file is about to be looked at.

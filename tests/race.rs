@@ -286,6 +286,46 @@ fn a_removal_never_destroys_what_an_outsider_slips_in() {
     }
 }
 
+/// The kernel takes the directory it has looked up for the one that is replaced or removed, and for dead from then on.
+#[test]
+fn a_directory_that_an_outsider_moves_away_in_time_stays_alive() {
+    let _alone = alone();
+    let mut tree = Tree::new(|dir| {
+        for name in ["one", "target", "late", "removed", "other"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        fs::write(dir.join("one/f"), "f").unwrap();
+    });
+    let m = tree.owner("a");
+    let move_away = |from: &str, to: &str, then: &'static str| {
+        let (from, to, root) = (tree.backing.join(from), tree.backing.join(to), tree.backing.clone());
+        move || {
+            fs::rename(&from, &to).unwrap();
+            if !then.is_empty() {
+                fs::rename(root.join(then), &from).unwrap();
+            }
+        }
+    };
+    // Somebody has them open: the kernel cannot forget them meanwhile.
+    let held = ["target", "late", "removed"].map(|name| File::open(m.join(name)).unwrap());
+    let armed = once(point::RENAME_ARRIVED, move_away("target", "moved", ""));
+    fs::rename(m.join("one"), m.join("target")).unwrap();
+    drop(armed);
+    let armed = once(point::RENAME_BEFORE_PLAIN, move_away("late", "moved late", ""));
+    fs::rename(m.join("target"), m.join("late")).unwrap();
+    drop(armed);
+    let armed = once(point::RMDIR_ARRIVED, move_away("removed", "kept", "other"));
+    fs::remove_dir(m.join("removed")).unwrap();
+    drop(armed);
+    for name in ["moved", "moved late", "kept"] {
+        fs::write(m.join(name).join("g"), "g").unwrap();
+        assert_eq!(fs::read_dir(m.join(name)).unwrap().count(), 1, "{name}");
+    }
+    drop(held);
+    assert_eq!(text(m.join("late/f")), "f");
+    assert!(!tree.backing.join("removed").exists());
+}
+
 #[test]
 fn ten_thousand_creations_against_an_outsider() {
     let _alone = alone();

@@ -6,6 +6,8 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use super::args::UmountArgs;
 use super::mountinfo::{self, Mount};
@@ -32,13 +34,27 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Problem> {
         }
     };
     let served = server_of(&point);
-    unmount(&point, args.lazy).map_err(|error| explain(what, &point, mount, &error))?;
+    unmount_patiently(&point, args.lazy, mount).map_err(|error| explain(what, &point, mount, &error))?;
     if let Some((mut client, mount)) = served.filter(|_| !args.lazy)
         && let Err(error) = client.flush(Some(mount))
     {
         log::debug!("the guard ended with its mount: {error}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts, and tries again for a moment while it is in use by nobody who could be named: a file just closed, or a
+/// process between fork and exec.
+fn unmount_patiently(point: &Path, lazy: bool, mount: u64) -> Result<(), UnmountError> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    const TRIES: usize = 25;
+    for _ in 1..TRIES {
+        match unmount(point, lazy) {
+            Err(UnmountError::Busy(_)) if users_of(mount).is_empty() => thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    unmount(point, lazy)
 }
 
 /// The path without symbolic links. A mount of ours is found without a look at it: its guard may be dead or stopped.

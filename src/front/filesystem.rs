@@ -513,17 +513,23 @@ impl Filesystem for Front {
 
     fn ioctl(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
+        cmd: u32,
+        in_data: &[u8],
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
         self.count(RequestKind::Ioctl);
-        reply.error(Errno::ENOTTY);
+        match self.mount.file_flags(&caller(request), ino.0, cmd, in_data) {
+            Ok(data) => {
+                let size = usize::try_from(out_size).unwrap_or(0).min(data.len());
+                reply.ioctl(0, &data[..size]);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     fn fallocate(

@@ -8,14 +8,14 @@ use super::Asker;
 use super::caller::{Arrival, Caller, Who};
 use super::changing::lock_to_change;
 use super::errno::{FsError, Result};
-use super::judge::credit;
+use super::handle::FileHandle;
 use super::ledger::Present;
 use super::lookup::Attr;
 use super::mount::Mount;
 use super::open::present;
 use super::virtual_dir::{is_virtual, xattr_virtual};
-use crate::guard::{Author, Intent, Level};
-use crate::store::{Kind, Node, libc_flags as c};
+use crate::guard::{Intent, Level};
+use crate::store::{FileState, Kind, Node, libc_flags as c};
 use crate::sys::{self, TimeSet};
 
 /// The virtual attribute by which a mount tells which guard serves it; never listed, never stored.
@@ -40,6 +40,19 @@ pub struct Change {
     pub atime: Option<TimeSet>,
     /// Time of last modification.
     pub mtime: Option<TimeSet>,
+}
+
+/// Where the access list of a file is kept.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// Who sets an access list and is no member of the file's group takes the set-group-id bit away. The kernel tells the
+/// daemon so by a flag that the FUSE library cannot receive.
+fn clear_setgid(fd: &OwnedFd, who: &Who) -> sys::Result<()> {
+    let stat = sys::stat(fd)?;
+    if stat.mode & c::S_ISGID != 0 && !who.is_in_group(stat.gid) {
+        sys::chmod(fd, stat.permissions() & !c::S_ISGID)?;
+    }
+    Ok(())
 }
 
 impl Mount {
@@ -71,32 +84,42 @@ impl Mount {
     fn set_size(&self, who: &Who, caller: &Caller, node: &Arc<Node>, handle: Option<u64>, size: u64) -> Result<()> {
         let open = handle.and_then(|handle| self.file(handle).ok());
         let Some(open) = open.filter(|open| open.writes()) else {
-            let at = self.locate(who, node, false)?;
-            let level = self.level_of_file(who, at.dir.as_ref(), &at.name, node);
             let file = self.writable(node)?;
-            if self.touch_size(node, &file, size)? {
-                return Ok(());
-            }
-            let mut state = lock_to_change(node, who.owner);
-            let done = self.truncate(who, "truncate", &at, node, &mut state, &file, size, level);
-            drop(state);
-            return done;
+            self.set_size_by_name(who, node, &file, size)?;
+            return self.truncated_for(who, node, &file);
         };
+        self.set_size_by_handle(caller, node, &open, size)?;
+        self.truncated_for(who, node, open.file())
+    }
+
+    fn set_size_by_name(&self, who: &Who, node: &Arc<Node>, file: &OwnedFd, size: u64) -> Result<()> {
+        let at = self.locate(who, node, false)?;
+        let level = self.level_of_file(who, at.dir.as_ref(), &at.name, node);
+        if self.touch_size(node, file, size)? {
+            return Ok(());
+        }
+        let mut state = lock_to_change(node, who.owner);
+        let done = self.truncate(who, "truncate", &at, node, &mut state, file, size, level);
+        drop(state);
+        done
+    }
+
+    fn set_size_by_handle(&self, caller: &Caller, node: &Arc<Node>, open: &Arc<FileHandle>, size: u64) -> Result<()> {
         if self.touch_size(node, open.file(), size)? {
             return Ok(());
         }
         if open.level() == Level::Off || open.is_granted() {
-            return self.change(caller, &open, "truncate", Intent::Edit, || {
+            return self.change(caller, open, "truncate", Intent::Edit, || {
                 Ok(sys::ftruncate(open.file(), size)?)
             });
         }
-        let at = self.name_now(&open);
+        let at = self.name_now(open);
         let mut state = lock_to_change(node, open.owner());
         let who = open.who(caller.tid);
         self.truncate(&who, "truncate", &at, node, &mut state, open.file(), size, open.level())?;
         if size == 0 {
             // What is written then must not be refused because somebody else came in between.
-            self.begin_changing(&open, &mut state);
+            self.begin_changing(open, &mut state);
         }
         drop(state);
         Ok(())
@@ -110,7 +133,7 @@ impl Mount {
         if before.size != size {
             return Ok(false);
         }
-        let author = credit(&state);
+        let author = self.guard().credit(node, &before, &state);
         self.guard().ledger.with_file(&present(node, &before, author), |_| ());
         let has_setid = before.mode & (c::S_ISUID | c::S_ISGID) != 0;
         if has_setid || sys::set_times(file, None, Some(TimeSet::Now)).is_err() {
@@ -152,17 +175,21 @@ impl Mount {
             }
             Ok(())
         };
+        if node.kind() == Kind::Directory && change.mtime.is_some() {
+            return self.set_directory_times(node, apply);
+        }
         if node.kind() != Kind::Regular {
             return apply();
         }
         let state = node.content().lock();
-        let author = credit(&state);
         if change.mtime.is_none() {
-            let done = self.metadata_change(node, author, apply);
+            let done = self.metadata_change(node, &state, apply);
             drop(state);
             return done;
         }
         let before = sys::stat(&*fd)?;
+        // What has been stored through a mapping so far is its owner's; after this only the time set here shows.
+        let author = self.guard().credit(node, &before, &state);
         self.guard().ledger.with_file(&present(node, &before, author), |_| ());
         let done = apply();
         let after = sys::stat(&*fd)?;
@@ -175,12 +202,22 @@ impl Mount {
         done
     }
 
+    /// A name that is staged would move the times once more when it is published, and shows in them until then.
+    fn set_directory_times(&self, node: &Arc<Node>, apply: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Err(error) = self.guard().publish_children(node) {
+            log::info!("a file was not published before its directory's times were set: {error}");
+        }
+        apply()?;
+        node.show_own_times();
+        Ok(())
+    }
+
     /// Makes a change of metadata that leaves the content as it is: the generation stays, unless size or modification
     /// time show that somebody else changed the content meanwhile. The file's lock is held.
     pub(super) fn metadata_change<T>(
         &self,
         node: &Arc<Node>,
-        author: Author,
+        state: &FileState,
         apply: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let guard = self.guard();
@@ -188,7 +225,7 @@ impl Mount {
         let known = Present {
             key: node.key(),
             token: before.token(),
-            author,
+            author: guard.credit(node, &before, state),
         };
         let tracked = guard.ledger.with_known_file(node.key(), |_| ()).is_some();
         if tracked || before.ctime <= guard.ledger.started() {
@@ -262,7 +299,11 @@ impl Mount {
     pub fn setxattr(&self, caller: &Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
         let who = self.arrive(caller, Arrival::Other);
         refuse_virtual(name)?;
-        self.change_xattr(&who, id, |fd| sys::set_xattr(fd, name, value, flags))
+        let clears = name == ACCESS_LIST && self.as_root() && who.uid != 0;
+        self.change_xattr(&who, id, |fd| {
+            sys::set_xattr(fd, name, value, flags)?;
+            if clears { clear_setgid(fd, &who) } else { Ok(()) }
+        })
     }
 
     /// Removes an extended attribute.
@@ -284,7 +325,7 @@ impl Mount {
             return Ok(change(&fd)?);
         }
         let state = node.content().lock();
-        let done = self.metadata_change(&node, credit(&state), || Ok(change(&fd)?));
+        let done = self.metadata_change(&node, &state, || Ok(change(&fd)?));
         drop(state);
         done
     }

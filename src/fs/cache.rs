@@ -239,6 +239,12 @@ impl Mount {
         }
     }
 
+    /// The node id that the kernel was last told of for a name, as far as it may still hold that.
+    pub(super) fn entry_told(&self, dir: &Node, name: &OsStr) -> Option<u64> {
+        let hash = self.entry_hash(dir, name);
+        self.entries.lock(&hash).get(&hash).copied()
+    }
+
     /// Notes that the kernel will hold no entry for a name; says whether it may have held one.
     pub(super) fn entry_gone(&self, dir: &Node, name: &OsStr) -> bool {
         let hash = self.entry_hash(dir, name);

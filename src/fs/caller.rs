@@ -74,6 +74,12 @@ struct Found {
     fresh: bool,
 }
 
+impl Found {
+    fn is_at(&self, dir: &Arc<Node>, name: &OsStr) -> bool {
+        *self.name == *name && std::ptr::eq(self.dir.as_ptr(), Arc::as_ptr(dir))
+    }
+}
+
 /// A refusal with `ESTALE`: the kernel repeats the call once by itself, and that is no second refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reported {
@@ -266,6 +272,23 @@ impl Who {
             thread.notes.lock().sent_back = Some((node, clock::now()));
         }
         FsError::Store(StoreError::Moved)
+    }
+
+    /// Notes that there is nothing at a name that may have led the thread to a file before.
+    pub(super) fn found_nothing(&self, dir: &Arc<Node>, name: &OsStr) {
+        let Some(thread) = &self.thread else { return };
+        let mut notes = thread.notes.lock();
+        if notes.found.as_ref().is_some_and(|found| found.is_at(dir, name)) {
+            notes.found = None;
+        }
+    }
+
+    /// The node id that the thread was last led to by this name, if that was the last name that led it anywhere: what
+    /// the kernel takes for the object of the call it is in.
+    pub(super) fn told_of(&self, dir: &Arc<Node>, name: &OsStr) -> Option<u64> {
+        let notes = self.thread.as_ref()?.notes.lock();
+        let found = notes.found.as_ref()?;
+        found.is_at(dir, name).then_some(found.node)
     }
 
     /// The name by which the thread was last led to `node`; whether that is known, or the place it was last found at

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::caller::{Arrival, At, Caller, Who};
 use super::errno::{FsError, Result};
 use super::handle::{Opened, Opening};
-use super::judge::{Subject, at, credit};
+use super::judge::{Subject, at};
 use super::ledger::entry_key;
 use super::lookup::Entry;
 use super::mount::Mount;
@@ -139,6 +139,8 @@ impl Mount {
             && self.enforces()
             && self.policy().create == CreateRule::Staged
             && wanted.flags & c::O_EXCL == 0
+            // Nothing will be written through it: a lock file, say, which others are to see.
+            && wanted.flags & c::O_ACCMODE != c::O_RDONLY
             && store.features().tmpfile;
         if staged {
             match store.stage(dir, wanted.mode, wanted.flags, &creds) {
@@ -187,7 +189,8 @@ impl Mount {
             });
             // Without a name it cannot be found again.
             guard.store.pin(&node)?;
-            dir.stage(names, &at.name, &node, now);
+            // The filesystem's own time of its making: the link that comes later is never earlier.
+            dir.stage(names, &at.name, &node, stat.ctime);
             guard.waiting.lock().push(Arc::downgrade(&node));
             stat.nlink = stat.nlink.max(1);
         }
@@ -349,7 +352,7 @@ impl Mount {
         }
         if node.kind() == Kind::Regular {
             let state = node.content().lock();
-            self.metadata_change(&node, credit(&state), || {
+            self.metadata_change(&node, &state, || {
                 self.guard().store.make_link(&node, &dir, name).map_err(FsError::from)
             })?;
         } else {

@@ -1,5 +1,6 @@
 //! Data of open files: reads that count, writes that are judged, and the moments at which a writer is credited.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::caller::{Caller, Who};
@@ -12,7 +13,7 @@ use super::open::present;
 use super::virtual_dir::is_virtual_handle;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
-use crate::store::{FileState, Winner, libc_flags as c};
+use crate::store::{FileState, Node, Winner, libc_flags as c};
 use crate::sys::{self, Stat};
 
 impl Mount {
@@ -33,7 +34,7 @@ impl Mount {
 
     /// O3, through a read-write handle.
     fn observe_by_handle(&self, open: &FileHandle) -> Result<()> {
-        if open.level() == Level::Off || !open.reads_and_writes() {
+        if open.level() == Level::Off || !open.reads_count() {
             return Ok(());
         }
         let who = open.who(0);
@@ -75,7 +76,7 @@ impl Mount {
         let intent = if appends { Intent::Append } else { Intent::Edit };
         self.change(caller, &open, "write", intent, || {
             if kills_setid {
-                clear_setid(&open, &open.who(caller.tid))?;
+                clear_setid(open.file(), &open.who(caller.tid))?;
             }
             Ok(if appends {
                 sys::pwrite_append(open.file(), data)?
@@ -335,6 +336,7 @@ impl Mount {
     pub fn fallocate(&self, caller: &Caller, handle: u64, offset: u64, length: u64, mode: i32) -> Result<()> {
         let open = self.file(handle)?;
         self.change(caller, &open, "fallocate", Intent::Edit, || {
+            self.clear_setid_for(caller, &open)?;
             Ok(sys::fallocate(open.file(), mode, offset, length)?)
         })
     }
@@ -354,6 +356,7 @@ impl Mount {
         let (source, target) = (self.file(from)?, self.file(to)?);
         self.observe_by_handle(&source)?;
         self.change(caller, &target, "copy_file_range", Intent::Edit, || {
+            self.clear_setid_for(caller, &target)?;
             Ok(sys::copy_file_range(
                 source.file(),
                 from_offset,
@@ -363,6 +366,24 @@ impl Mount {
                 flags,
             )?)
         })
+    }
+
+    fn clear_setid_for(&self, caller: &Caller, open: &FileHandle) -> Result<()> {
+        if self.as_root() && caller.uid != 0 {
+            clear_setid(open.file(), &open.who(caller.tid))?;
+        }
+        Ok(())
+    }
+
+    /// A truncation has been made for the caller. The daemon's own leaves set-id bits where the caller's would not, and
+    /// the kernel does not ask for it: not at all of a truncating open, and not of the set-group-id bit of a file that its
+    /// group may not execute.
+    pub(super) fn truncated_for(&self, who: &Who, node: &Arc<Node>, file: &OwnedFd) -> Result<()> {
+        if self.as_root() && who.uid != 0 && clear_setid(file, who)? {
+            // The time of change has moved, the content has not.
+            self.note_links(node);
+        }
+        Ok(())
     }
 
     /// Finds data or holes.
@@ -376,20 +397,20 @@ impl Mount {
     }
 }
 
-/// Clears the set-id bits, as a write by an ordinary user does. The set-group-id bit of a file that its group may not
-/// execute stays for members of the group.
-fn clear_setid(open: &FileHandle, who: &Who) -> Result<()> {
+/// Clears the set-id bits, as a write by an ordinary user does; says whether there were any. The set-group-id bit of a
+/// file that its group may not execute stays for members of the group.
+fn clear_setid(file: &OwnedFd, who: &Who) -> Result<bool> {
     const GROUP_EXECUTE: u32 = 0o010;
-    let stat = sys::stat(open.file())?;
+    let stat = sys::stat(file)?;
     let mode = stat.permissions();
     let mut kept = mode & !c::S_ISUID;
     if mode & c::S_ISGID != 0 && (mode & GROUP_EXECUTE != 0 || !who.is_in_group(stat.gid)) {
         kept &= !c::S_ISGID;
     }
     if kept != mode {
-        sys::chmod(open.file(), kept)?;
+        sys::chmod(file, kept)?;
     }
-    Ok(())
+    Ok(kept != mode)
 }
 
 /// Why a handle whose publication was lost can write no more.

@@ -8,6 +8,7 @@ use super::caller::{At, Who};
 use super::errno::Result;
 use super::events::Written;
 use super::mount::Mount;
+use super::open::BY_ITSELF;
 use crate::guard::{Level, OwnerId, Process, Token};
 use crate::store::{FileState, Node, Slot, StoreError, libc_flags as c};
 use crate::sync::Mutex;
@@ -129,6 +130,11 @@ impl FileHandle {
 
     pub(super) fn reads_and_writes(&self) -> bool {
         self.flags & c::O_ACCMODE == c::O_RDWR
+    }
+
+    /// Reads come to the daemon, and count when they do.
+    pub(super) fn reads_count(&self) -> bool {
+        self.reads_and_writes() || self.flags == BY_ITSELF
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -327,7 +333,8 @@ impl Mount {
         }
         // The kernel's own appending on a backing file would outlive the flag being cleared by fcntl.
         let appends = writes && opening.flags & c::O_APPEND != 0;
-        if edits || appends || writes && may_clear_set_id(opening) {
+        let by_itself = opening.flags == BY_ITSELF;
+        if by_itself || edits || appends || writes && may_clear_set_id(opening) {
             IoMode::PassthroughDirect
         } else {
             IoMode::Passthrough

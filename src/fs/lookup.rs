@@ -72,6 +72,7 @@ impl Mount {
             }
             Err(error) if error.errno() == c::ENOENT => {
                 let revalidates = self.entry_gone(&dir, name);
+                who.found_nothing(&dir, name);
                 if self.notes_looks(&who, &dir, name) {
                     who.missed(&dir, name, at, revalidates);
                 }

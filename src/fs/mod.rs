@@ -18,6 +18,7 @@ mod errno;
 mod events;
 mod explain;
 mod explained;
+mod flags;
 mod handle;
 mod judge;
 mod keep;

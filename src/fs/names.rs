@@ -10,6 +10,7 @@ use super::judge::{Subject, at};
 use super::mount::Mount;
 use super::rename::lock_both;
 use crate::audit::Change;
+use crate::faults::{self, point};
 use crate::guard::{Intent, Keep, Level};
 use crate::store::{DirState, Expected, Kind, Node, StoreError, libc_flags as c};
 use crate::sys;
@@ -169,8 +170,10 @@ impl Mount {
         self.refuse_hidden(&dir, name)?;
         self.check_dir(&who, &dir)?;
         self.refuse_rules_name(&who, "rmdir", &dir, name)?;
+        faults::hit(point::RMDIR_ARRIVED);
         let store = &self.guard().store;
         let (node, _) = store.lookup(&dir, name)?;
+        self.is_as_told(&who, (&dir, name), Some(&node))?;
         if node.kind() != Kind::Directory {
             return Err(FsError::Errno(c::ENOTDIR));
         }

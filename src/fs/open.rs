@@ -19,6 +19,9 @@ use crate::sys::{self, Stat};
 const EXEC: i32 = 0x20;
 /// Times a truncation is judged again when the file changes between judgement and truncation.
 const TRIES: usize = 3;
+/// The flags with which the kernel opens a file by itself, to ask for its flags (`lsattr`). A program's open carries
+/// `O_LARGEFILE`, save that of an old 32-bit one: whoever reads through such a handle is seen when it does.
+pub(super) const BY_ITSELF: i32 = c::O_RDONLY;
 
 impl Mount {
     /// Opens a regular file.
@@ -34,7 +37,15 @@ impl Mount {
         if writes || truncates {
             self.refuse_rules_file(&who, "open", &node)?;
         }
-        let at = self.locate(&who, &node, !writes && !truncates)?;
+        let at = if flags == BY_ITSELF {
+            // By a descriptor that somebody has: there is no name that the kernel could look up again.
+            At {
+                certain: false,
+                ..who.name_of(&node)
+            }
+        } else {
+            self.locate(&who, &node, !writes && !truncates)?
+        };
         let level = self.level_of_file(&who, at.dir.as_ref(), &at.name, &node);
         let file = self.open_backing(&node, flags)?;
         let mut state = if truncates {
@@ -45,6 +56,7 @@ impl Mount {
         let mut current = level == Level::Off;
         if truncates {
             self.truncate(&who, "open", &at, &node, &mut state, &file, 0, level)?;
+            self.truncated_for(&who, &node, &file)?;
             current = true;
         } else if writes && level != Level::Off {
             current = change_under_way(&state, who.owner, Intent::Edit).is_none()
@@ -54,7 +66,7 @@ impl Mount {
             }
         }
         let executes = flags & EXEC != 0;
-        if !writes && !executes && level != Level::Off {
+        if !writes && !executes && flags != BY_ITSELF && level != Level::Off {
             let ticks = self.guard().store.features().ticks;
             if let Some(stat) = ticks.settled(&file, sys::stat(&file)?)? {
                 let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));

@@ -11,6 +11,7 @@ use super::judge::{Subject, Verdict, at};
 use super::mount::Mount;
 use super::moved::MovedDir;
 use crate::audit::Change;
+use crate::faults::{self, point};
 use crate::guard::{Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{DirState, Exchange, Expected, FileState, Kind, Node, Place, StoreError, Winner, libc_flags as c};
 use crate::sync::MutexGuard;
@@ -69,6 +70,7 @@ impl Mount {
             return Err(FsError::Errno(c::EINVAL));
         }
         self.check_dirs(&who, [&from, &to])?;
+        faults::hit(point::RENAME_ARRIVED);
         let mut locks = lock_both(&from, &to);
         let mut tries = TRIES;
         let done = loop {
@@ -103,6 +105,9 @@ impl Mount {
         let Some(moved) = source.node().cloned() else {
             return Err(FsError::Errno(c::ENOENT));
         };
+        if flags & c::RENAME_EXCHANGE == 0 {
+            self.is_as_told(who, to, target.node())?;
+        }
         if flags & c::RENAME_NOREPLACE != 0 && target.found.is_some() {
             return Err(FsError::Errno(c::EEXIST));
         }
@@ -135,6 +140,37 @@ impl Mount {
         self.record_renamed(who, &source, &target, change, &moved);
         drop((moving, displaced));
         Ok([dir, None])
+    }
+
+    /// What the kernel takes for a directory that a call removes is dead to it from then on. If that directory is no longer
+    /// at the name, it must look again: else it would show as empty wherever it has gone.
+    pub(super) fn is_as_told(
+        &self,
+        who: &Who,
+        (dir, name): (&Arc<Node>, &OsStr),
+        now: Option<&Arc<Node>>,
+    ) -> Result<()> {
+        // By its own look-up, which there always is for the target of a rename; else by any.
+        let told = who.told_of(dir, name).or_else(|| self.entry_told(dir, name));
+        let told = told.and_then(|id| self.node(id).ok());
+        match told {
+            Some(told) if told.kind() == Kind::Directory && now.is_none_or(|now| !Arc::ptr_eq(now, &told)) => {
+                Err(FsError::Errno(c::ESTALE))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// After a rename over a directory: if that one lives on, somebody has moved it away just before. The kernel would take
+    /// it for dead; it must look again.
+    fn undo_unless_dead(&self, source: &End, target: &End, displaced: &Arc<Node>) -> Result<()> {
+        let store = &self.guard().store;
+        if !store.stat(displaced).is_ok_and(|stat| stat.nlink > 0) {
+            return Ok(());
+        }
+        displaced.unpin();
+        store.rename_plain(target.end(), source.end(), c::RENAME_NOREPLACE)?;
+        Err(FsError::Errno(c::ESTALE))
     }
 
     fn find_end(&self, who: &Who, (dir, name): (&Arc<Node>, &OsStr)) -> Result<End> {
@@ -277,9 +313,13 @@ impl Mount {
                 if is_last {
                     store.pin(displaced)?;
                 }
+                faults::hit(point::RENAME_BEFORE_PLAIN);
                 let done = store.rename_plain(source.end(), target.end(), flags);
                 if done.is_err() && is_last {
                     displaced.unpin();
+                }
+                if done.is_ok() && displaced.kind() == Kind::Directory {
+                    self.undo_unless_dead(source, target, displaced)?;
                 }
                 if displaced.kind() == Kind::Regular {
                     self.note_links(displaced);

@@ -305,7 +305,14 @@ impl Store {
     pub fn open_io(&self, node: &Arc<Node>, flags: i32) -> Result<OwnedFd> {
         let fd = self.fd(node)?;
         let keep = libc_flags::O_ACCMODE | libc_flags::O_NONBLOCK | libc_flags::O_SYNC | libc_flags::O_DSYNC;
-        Ok(sys::reopen(fd.as_fd(), (flags & keep) | libc_flags::O_NOCTTY)?)
+        let flags_kept = (flags & keep) | libc_flags::O_NOCTTY;
+        match sys::reopen(fd.as_fd(), flags_kept) {
+            // A file that can only be appended to (`chattr +a`) can only be opened so.
+            Err(error) if error.errno() == libc_flags::EPERM && flags & libc_flags::O_APPEND != 0 => {
+                Ok(sys::reopen(fd.as_fd(), flags_kept | libc_flags::O_APPEND)?)
+            }
+            opened => Ok(opened?),
+        }
     }
 }
 

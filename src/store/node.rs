@@ -344,8 +344,15 @@ impl Node {
     /// Takes a staged name out of the directory.
     pub fn unstage(&self, names: &mut DirState, name: &OsStr) -> Option<Arc<Self>> {
         let node = names.staged.remove(name)?;
-        self.staged_names.fetch_sub(1, Ordering::Release);
+        if self.staged_names.fetch_sub(1, Ordering::Release) == 1 {
+            self.show_own_times();
+        }
         Some(node)
+    }
+
+    /// From now on the directory's times are those it has: it has got all its names, or its times have been set.
+    pub fn show_own_times(&self) {
+        *self.staged_at.lock() = Timestamp::default();
     }
 
     pub(super) fn cached_fd(&self) -> Option<Arc<OwnedFd>> {

@@ -233,8 +233,8 @@ const CAP_DAC_READ_SEARCH: u32 = 2;
 /// What a daemon that serves files for others needs of root: to own and reach every file (CHOWN, DAC_OVERRIDE,
 /// DAC_READ_SEARCH, FOWNER, FSETID, MKNOD, SETFCAP), to act as the caller (SETGID, SETUID), to look at callers' processes
 /// (SYS_PTRACE), to register files for passthrough (SYS_ADMIN), descriptors beyond the limit (SYS_RESOURCE), leases on
-/// files of others (LEASE).
-const SERVING: [u32; 13] = [0, 1, 2, 3, 4, 6, 7, 19, 21, 24, 27, 28, 31];
+/// files of others (LEASE), to set the flags of files that the kernel has let the caller set (LINUX_IMMUTABLE).
+const SERVING: [u32; 14] = [0, 1, 2, 3, 4, 6, 7, 9, 19, 21, 24, 27, 28, 31];
 
 /// Gives up every capability that serving files does not need, for this thread and those it makes from now on.
 pub fn keep_serving_capabilities() -> Result<()> {

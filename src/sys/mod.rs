@@ -11,6 +11,7 @@ mod dir;
 mod error;
 mod fanotify;
 mod fd;
+mod flags;
 mod mount;
 mod names;
 mod own;
@@ -35,6 +36,7 @@ pub use fanotify::{Watch, WatchEvent};
 pub use fd::{
     Handle, dup, fd_path, handle_at, handle_of, open_at, open_by_handle, open_child, open_path, open_tmpfile, reopen,
 };
+pub use flags::{FlagCall, FlagData, file_flags};
 pub use mount::{
     FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, private_mount,
     umount, unshare_mount_ns, unshare_user_and_mount_ns,

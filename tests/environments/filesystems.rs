@@ -101,7 +101,7 @@ fn lost_publication(dir: &Path, a: &Path) {
 }
 
 /// Makes a filesystem in a file and mounts it on the backing directory; says what is missing here.
-fn on_image(place: &Place, kind: &str, megabytes: u64, maker: &[&str], options: &str) -> bool {
+pub(crate) fn on_image(place: &Place, kind: &str, megabytes: u64, maker: &[&str], options: &str) -> bool {
     if !tool_is_there(maker[0]) {
         say(&format!("SKIPPED {kind}: {} is not installed", maker[0]));
         return false;

@@ -10,4 +10,6 @@ mod containers;
 mod filesystems;
 mod input;
 mod life;
+mod mounting;
+mod powercut;
 mod user;

@@ -17,7 +17,7 @@ use unclobber::sys;
 /// A guarded tree.
 pub(crate) struct Tree {
     pub(crate) guard: Arc<Guard>,
-    mounts: Vec<(PathBuf, Option<Serving>)>,
+    pub(crate) mounts: Vec<(PathBuf, Option<Serving>)>,
     pub(crate) backing: PathBuf,
     dir: TempDir,
 }
@@ -119,6 +119,9 @@ impl Drop for Tree {
                 serving.wait().expect("the session ends well");
             }
         }
+        let left = self.guard.status();
+        let ended = left.mounts.is_empty();
+        assert!(ended || std::thread::panicking(), "mounts are left: {left:?}");
         self.guard.shutdown();
     }
 }
