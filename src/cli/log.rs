@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde_json::Value;
 
 use super::args::EventLogArgs;
 use super::attic::plain;
 use super::event_reader::{self, Events};
 use super::output::{Problem, Style, note};
+use crate::rules::Glob;
 
 /// How often a followed file is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -72,17 +72,13 @@ fn show(text: &str) -> Result<bool, Problem> {
 /// What is to be shown.
 struct Filter {
     owner: Option<String>,
-    path: Option<Gitignore>,
+    path: Option<Glob>,
     refused: bool,
 }
 
 impl Filter {
     fn new(args: &EventLogArgs) -> Result<Self, Problem> {
-        let path = args.path.as_deref().map(|glob| {
-            let mut builder = GitignoreBuilder::new("");
-            builder.add_line(None, glob)?;
-            builder.build()
-        });
+        let path = args.path.as_deref().map(Glob::new);
         let path = path
             .transpose()
             .map_err(|error| Problem::new("cannot read the pattern of --path", error).code(super::output::USAGE))?;
@@ -103,10 +99,7 @@ impl Filter {
             })
         });
         let by_path = self.path.as_ref().is_none_or(|globs| {
-            let fits = |path: &str| {
-                let path = path.trim_start_matches('/');
-                !path.is_empty() && globs.matched_path_or_any_parents(path, false).is_ignore()
-            };
+            let fits = |path: &str| globs.matches(path.trim_start_matches('/'));
             of("path").is_some_and(fits) || of("to").is_some_and(fits)
         });
         by_owner && by_path && (!self.refused || of("event") == Some("refusal"))

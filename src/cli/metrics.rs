@@ -20,7 +20,7 @@ type Label = (&'static str, String);
 type Sample = (Vec<Label>, u64);
 
 /// Counts of the guard by the names that `status` gives them.
-pub(super) const OF_GUARD: [(&str, &str, &str, &str); 11] = [
+pub(super) const OF_GUARD: [(&str, &str, &str, &str); 12] = [
     (
         "operations",
         "unclobber_operations_total",
@@ -56,6 +56,12 @@ pub(super) const OF_GUARD: [(&str, &str, &str, &str); 11] = [
         "unclobber_not_kept_total",
         "counter",
         "Displaced content that could not be kept.",
+    ),
+    (
+        "allowed once",
+        "unclobber_allowed_total",
+        "counter",
+        "Changes that `unclobber allow` let through.",
     ),
     (
         "events written",

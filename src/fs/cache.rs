@@ -24,9 +24,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// Seconds after which a request that was under way while the kernel was told to forget has certainly come.
 const SETTLE_SECONDS: i64 = 2;
 
-/// How long a look-up may be on its way by which the kernel asks whether an entry still holds, though it has forgotten that
-/// entry meanwhile.
-const LIMBO: Duration = Duration::from_millis(100);
+/// How long the kernel may take to look again when it was sent back.
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 
 /// The kernel's side of a mount, which can be told to forget.
 pub trait KernelCache: Send + Sync + std::fmt::Debug {
@@ -50,6 +49,16 @@ pub(super) struct Told {
 pub(super) enum Doubt {
     Name(u64, Box<OsStr>),
     Attributes(u64),
+}
+
+/// What the kernel holds of a name.
+enum Remembers {
+    /// Nothing, or what is right.
+    Nothing,
+    /// It is just about to ask by itself.
+    LooksAgain,
+    /// An entry, known by this hash.
+    In(u64),
 }
 
 /// The names by which the kernel may come to a node.
@@ -136,11 +145,11 @@ impl Mount {
         };
         let unsure = names.doubtful && !fresh || names.certain > 0 && !at.certain;
         if unsure && !again {
-            return Err(who.send_back(node.id()));
+            return Err(self.send_back(who, node));
         }
         match self.leads_to(&at, node)? {
             true => Ok(at),
-            false if !again => Err(who.send_back(node.id())),
+            false if !again => Err(self.send_back(who, node)),
             // It has looked again, and comes by a descriptor, or the name is changed all the time.
             false if only_reads || self.is_free(&at)? => {
                 at.dir = None;
@@ -148,6 +157,15 @@ impl Mount {
             }
             false => Err(FsError::Store(StoreError::Moved)),
         }
+    }
+
+    /// Lets the kernel look again. What it holds of the file it then asks about by itself: it is not told to forget it
+    /// meanwhile, or nobody would know whether a name that is not found will be looked up a second time in the same call.
+    fn send_back(&self, who: &Who, node: &Arc<Node>) -> FsError {
+        if let Some(inode) = self.inodes.lock(&node.id()).get_mut(&node.id()) {
+            inode.sent_back = Some(Instant::now());
+        }
+        who.send_back(node.id())
     }
 
     fn leads_to(&self, at: &At, node: &Arc<Node>) -> Result<bool> {
@@ -222,7 +240,6 @@ impl Mount {
     pub(super) fn entry_known(&self, dir: &Arc<Node>, name: &OsStr, node: &Node, since: u64) {
         let (hash, id) = (self.entry_hash(dir, name), node.id());
         let old = self.entries.lock(&hash).insert(hash, id);
-        self.limbo.lock().remove(&hash);
         if let Some(old) = old.filter(|old| *old != id) {
             self.untell(old, hash);
         }
@@ -252,8 +269,7 @@ impl Mount {
             return false;
         };
         self.untell(old, hash);
-        let forgotten = self.limbo.lock().remove(&hash);
-        forgotten.is_none_or(|since| since.elapsed() < LIMBO)
+        true
     }
 
     fn untell(&self, id: u64, hash: u64) {
@@ -362,10 +378,17 @@ impl Mount {
         for doubt in doubts {
             match doubt {
                 Doubt::Attributes(node) => kernel.forget_attributes(node),
-                Doubt::Name(dir, name) => {
-                    kernel.forget_name(dir, &name);
-                    self.forgotten(dir, &name);
-                }
+                Doubt::Name(dir, name) => match self.remembers(dir, &name) {
+                    Remembers::Nothing => {}
+                    Remembers::LooksAgain => {
+                        self.doubt(Doubt::Name(dir, name));
+                        self.guard().wake_watch();
+                    }
+                    Remembers::In(hash) => {
+                        kernel.forget_name(dir, &name);
+                        self.forgotten(hash);
+                    }
+                },
             }
         }
         let now = clock::now();
@@ -374,13 +397,32 @@ impl Mount {
             .retain(|(_, since)| now.sec.saturating_sub(since.sec) < SETTLE_SECONDS);
     }
 
-    /// The kernel holds no entry for a name any more, unless it was told of it anew meanwhile. Who is under way by it may
-    /// still come: it stays in doubt for a while.
-    fn forgotten(&self, dir: u64, name: &OsStr) {
+    /// What the kernel may hold of a name that is in doubt.
+    fn remembers(&self, dir: u64, name: &OsStr) -> Remembers {
         let hash = self.names.hash_one((dir, name));
         let Some(id) = self.entries.lock(&hash).get(&hash).copied() else {
-            return;
+            return Remembers::Nothing;
         };
+        match self.inodes.lock(&id).get(&id) {
+            Some(inode) if inode.sent_back.is_some_and(|since| since.elapsed() < LOOKS_AGAIN) => Remembers::LooksAgain,
+            Some(inode)
+                if !inode
+                    .told
+                    .iter()
+                    .any(|told| told.hash == hash && told.doubtful.is_some()) =>
+            {
+                // It was told anew.
+                Remembers::Nothing
+            }
+            Some(_) | None => Remembers::In(hash),
+        }
+    }
+
+    /// The kernel holds no entry for a name any more, unless it was told of it anew meanwhile. Who is under way by it may
+    /// still come: it stays in doubt for a while.
+    fn forgotten(&self, hash: u64) {
+        let mut entries = self.entries.lock(&hash);
+        let Some(id) = entries.get(&hash).copied() else { return };
         let doubtful = self.inodes.lock(&id).get(&id).is_none_or(|inode| {
             inode
                 .told
@@ -388,7 +430,7 @@ impl Mount {
                 .any(|told| told.hash == hash && told.doubtful.is_some())
         });
         if doubtful {
-            self.limbo.lock().insert(hash, Instant::now());
+            entries.remove(&hash);
         }
     }
 

@@ -76,6 +76,8 @@ pub(super) struct Inode {
     passthrough: u32,
     /// Names by which the kernel was told of it, and may still come.
     pub(super) told: SmallVec<[Told; 1]>,
+    /// When the kernel was last made to look again for it.
+    pub(super) sent_back: Option<Instant>,
     /// An open that was answered with plain direct I/O and may not have reached the kernel's books yet.
     unsettled: Option<(u64, Timestamp)>,
 }
@@ -93,8 +95,6 @@ pub struct Mount {
     pub(super) names: RandomState,
     /// The kernel's side, where it may remember anything.
     pub(super) kernel: OnceLock<Box<dyn KernelCache>>,
-    /// Names that it was told to forget, and when.
-    pub(super) limbo: Mutex<HashMap<u64, Instant>>,
     /// Changes made by others, so far.
     pub(super) changes: AtomicU64,
     /// What it is to be told to forget.
@@ -125,7 +125,6 @@ impl Mount {
             entries: Sharded::default(),
             names: RandomState::new(),
             kernel: OnceLock::new(),
-            limbo: Mutex::default(),
             changes: AtomicU64::new(0),
             doubts: Mutex::default(),
             moved_dirs: Mutex::default(),
@@ -146,6 +145,7 @@ impl Mount {
                 lookups: 1,
                 passthrough: 0,
                 told: SmallVec::new(),
+                sent_back: None,
                 unsettled: None,
             },
         );
@@ -242,6 +242,7 @@ impl Mount {
                 lookups: 0,
                 passthrough: 0,
                 told: SmallVec::new(),
+                sent_back: None,
                 unsettled: None,
             })
             .lookups += 1;
@@ -259,7 +260,6 @@ impl Mount {
                 let mut entries = self.entries.lock(&told.hash);
                 if entries.get(&told.hash) == Some(&id) {
                     entries.remove(&told.hash);
-                    self.limbo.lock().remove(&told.hash);
                 }
             }
             // Outside the lock: the last reference takes table locks.

@@ -6,6 +6,7 @@
 mod executable;
 mod explain;
 mod file;
+mod glob;
 mod ignored;
 mod list;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 pub use executable::{Executable, find_executable, path_of};
 pub use explain::{Explained, Explainer, describe, evidence};
 pub use file::{FILE_NAME, RulesError, parse, read};
+pub use glob::Glob;
 pub use ignored::{IGNORE_NAME, IgnoreFile, read_ignore_file};
 pub use list::{Rule, RuleList, Source, parse_word};
 
