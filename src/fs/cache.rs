@@ -128,7 +128,7 @@ impl Mount {
         // A look-up says by which name the file is opened only where the kernel was made to look: it may have been by
         // another call, of another name.
         let fresh = who.takes_fresh_name(node.id()) && again;
-        let names = self.names_told(node.id());
+        let names = self.names_told(node.id(), again);
         let mut at = who.name_of(node);
         if !fresh && names.certain == 1 && self.hash_of(&at) != Some(names.only) {
             let place = node.place();
@@ -211,10 +211,11 @@ impl Mount {
         Ok(())
     }
 
-    fn names_told(&self, id: u64) -> Names {
+    fn names_told(&self, id: u64, again: bool) -> Names {
         let now = clock::now();
         let mut found = Names::default();
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+            inode.sent_back = inode.sent_back.filter(|_| !again);
             inode.told.retain(|told| {
                 told.doubtful
                     .is_none_or(|since| now.sec.saturating_sub(since.sec) < SETTLE_SECONDS)
@@ -244,6 +245,7 @@ impl Mount {
             self.untell(old, hash);
         }
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+            inode.sent_back = None;
             match inode.told.iter_mut().find(|told| told.hash == hash) {
                 Some(told) => told.doubtful = None,
                 None => inode.told.push(Told { hash, doubtful: None }),
@@ -275,6 +277,7 @@ impl Mount {
     fn untell(&self, id: u64, hash: u64) {
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
             inode.told.retain(|told| told.hash != hash);
+            inode.sent_back = None;
         }
     }
 
