@@ -49,8 +49,8 @@ pub(crate) struct Start<'a> {
 }
 
 /// What a command of root could leave its view by: undo the mount, enter other namespaces, or reach through other
-/// processes' directories under `/proc`.
-const LEAVING: [u32; 2] = [sys::CAP_SYS_ADMIN, sys::CAP_SYS_PTRACE];
+/// processes' directories under `/proc`, or open files past every mount by their handles.
+const LEAVING: [u32; 3] = [sys::CAP_SYS_ADMIN, sys::CAP_SYS_PTRACE, sys::CAP_DAC_READ_SEARCH];
 
 impl View {
     pub(crate) fn name(&self) -> &'static str {

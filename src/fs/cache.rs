@@ -16,7 +16,7 @@ use super::errno::{FsError, Result};
 use super::mount::Mount;
 use crate::clock;
 use crate::guard::{CacheRule, Timestamp};
-use crate::store::{FileState, Kind, Node, StoreError, libc_flags as c};
+use crate::store::{FileState, Kind, Node, ROOT_ID, StoreError, libc_flags as c};
 use crate::sys::Stat;
 
 /// How long the kernel may remember what nobody changes.
@@ -143,7 +143,8 @@ impl Mount {
             1 => fresh || self.hash_of(&at) == Some(names.only),
             _ => fresh,
         };
-        let unsure = names.doubtful && !fresh || names.certain > 0 && !at.certain;
+        let moved = || at.dir.as_ref().is_some_and(|dir| self.may_have_moved(dir));
+        let unsure = names.doubtful && !fresh || names.certain > 0 && !at.certain || !again && moved();
         if unsure && !again {
             return Err(self.send_back(who, node));
         }
@@ -182,6 +183,12 @@ impl Mount {
         Ok(self.staged_child(dir, &at.name).is_none() && self.guard().store.peek(dir, &at.name)?.is_none())
     }
 
+    /// Whether a directory may not be where the kernel believes it, by whatever way it came there.
+    fn may_have_moved(&self, dir: &Arc<Node>) -> bool {
+        let doubtful = self.moved_dirs.lock();
+        !doubtful.is_empty() && is_below(dir, &doubtful)
+    }
+
     /// Sends a caller back once that changes names in a directory which may not be where the kernel believes it.
     ///
     /// # Errors
@@ -199,13 +206,7 @@ impl Mount {
             return Ok(());
         }
         self.guard().catch_up();
-        let doubtful = self.moved_dirs.lock();
-        if doubtful.is_empty() {
-            return Ok(());
-        }
-        let below = dirs.iter().any(|dir| is_below(dir, &doubtful));
-        drop(doubtful);
-        if below && who.may_be_sent_back_for_dir() {
+        if dirs.iter().any(|dir| self.may_have_moved(dir)) && who.may_be_sent_back_for_dir() {
             return Err(FsError::Store(StoreError::Moved));
         }
         Ok(())
@@ -290,15 +291,20 @@ impl Mount {
         let id = self.entries.lock(&hash).get(&hash).copied();
         let now = clock::now();
         if let Some(id) = id {
-            let mut is_dir = false;
+            let mut moved = None;
             if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
-                is_dir = inode.node.kind() == Kind::Directory;
+                moved = match inode.node.kind() {
+                    Kind::Directory => Some(id),
+                    // Any path may have led through it.
+                    Kind::Symlink => Some(ROOT_ID),
+                    Kind::Regular | Kind::Special => None,
+                };
                 for told in inode.told.iter_mut().filter(|told| told.hash == hash) {
                     told.doubtful = Some(now);
                 }
             }
-            if is_dir {
-                self.moved_dirs.lock().push((id, now));
+            if let Some(moved) = moved {
+                self.moved_dirs.lock().push((moved, now));
             }
             self.doubt(Doubt::Name(dir.id(), name.into()));
             self.doubt(Doubt::Attributes(id));
@@ -387,6 +393,8 @@ impl Mount {
                         self.doubt(Doubt::Name(dir, name));
                         self.guard().wake_watch();
                     }
+                    // Programs may stand in a directory whose entry is taken away.
+                    Remembers::In(hash) if self.is_still_right(dir, &name, hash) => {}
                     Remembers::In(hash) => {
                         kernel.forget_name(dir, &name);
                         self.forgotten(hash);
@@ -419,6 +427,23 @@ impl Mount {
             }
             Some(_) | None => Remembers::In(hash),
         }
+    }
+
+    /// Whether a name in doubt leads where the kernel was told it does: then it is in doubt no more.
+    fn is_still_right(&self, dir: u64, name: &OsStr, hash: u64) -> bool {
+        let Ok(dir) = self.node(dir) else { return false };
+        let Some(id) = self.entries.lock(&hash).get(&hash).copied() else {
+            return false;
+        };
+        if !self.leads_still(&dir, name, id) {
+            return false;
+        }
+        if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
+            for told in inode.told.iter_mut().filter(|told| told.hash == hash) {
+                told.doubtful = None;
+            }
+        }
+        true
     }
 
     /// The kernel holds no entry for a name any more, unless it was told of it anew meanwhile. Who is under way by it may
