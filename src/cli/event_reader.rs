@@ -61,7 +61,7 @@ pub(crate) struct Events {
     path: PathBuf,
     open: Option<Open>,
     /// Files to be read after the open one.
-    next: VecDeque<PathBuf>,
+    next: VecDeque<Open>,
     pub(crate) unreadable: u64,
 }
 
@@ -79,7 +79,7 @@ impl Events {
         Self {
             path: path.to_owned(),
             open: None,
-            next: all_of(path, MOST),
+            next: opened(path, MOST, || ino_of(path)),
             unreadable: 0,
         }
     }
@@ -89,16 +89,15 @@ impl Events {
         let mut events = Vec::new();
         loop {
             if self.open.is_none() {
-                let path = self.next.pop_front().unwrap_or_else(|| self.path.clone());
-                match Open::of(&path) {
-                    Ok(open) => self.open = Some(open),
-                    // It may come yet.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound && self.next.is_empty() => {
-                        return Ok(events);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(error) => return Err(error),
+                if self.next.is_empty() {
+                    // None has been there so far: several may have come at once.
+                    self.next = opened(&self.path, MOST, || ino_of(&self.path));
                 }
+                let Some(oldest) = self.next.pop_front() else {
+                    // It may come yet.
+                    return Ok(events);
+                };
+                self.open = Some(oldest);
             }
             let Some(open) = &mut self.open else { continue };
             // Before the last look at its content: what is written later is in another file.
@@ -170,24 +169,45 @@ fn ino_of(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|found| found.ino())
 }
 
-/// The file and the `older` files that are there, the oldest first.
-fn all_of(path: &Path, older: u32) -> VecDeque<PathBuf> {
-    let mut all: VecDeque<_> = (1..=older)
-        .rev()
-        .map(|number| numbered(path, number))
-        .filter(|path| path.exists())
-        .collect();
-    all.push_back(path.to_owned());
-    all
+/// The file and the `older` files that are there, the oldest first. They are renamed whenever one is begun: it is begun anew
+/// until `mark` is the same before and after.
+fn opened(path: &Path, older: u32, mark: impl Fn() -> Option<u64>) -> VecDeque<Open> {
+    const TRIES: u32 = 1000;
+    for tries in 1.. {
+        let before = mark();
+        let older = (1..=older).rev().map(|number| numbered(path, number));
+        let all = older
+            .chain([path.to_owned()])
+            .filter_map(|path| Open::of(&path).ok())
+            .collect();
+        if mark() == before || tries == TRIES {
+            return all;
+        }
+    }
+    VecDeque::new()
 }
 
 /// The files that were begun after the one with this inode number: all, where that has gone.
-fn later_than(path: &Path, ino: u64) -> VecDeque<PathBuf> {
-    if ino_of(path).is_none() {
-        return VecDeque::new();
+fn later_than(path: &Path, ino: u64) -> VecDeque<Open> {
+    const TRIES: u32 = 1000;
+    for _ in 0..TRIES {
+        if ino_of(path).is_none() {
+            return VecDeque::new();
+        }
+        let place = (1..=MOST).find(|number| ino_of(&numbered(path, *number)) == Some(ino));
+        let Some(place) = place else {
+            if ino_of(path) == Some(ino) {
+                return VecDeque::new();
+            }
+            return opened(path, MOST, || ino_of(path));
+        };
+        let later = opened(path, place - 1, || ino_of(path));
+        // Still where it was: none has been renamed meanwhile.
+        if ino_of(&numbered(path, place)) == Some(ino) {
+            return later;
+        }
     }
-    let place = (1..=MOST).find(|number| ino_of(&numbered(path, *number)) == Some(ino));
-    all_of(path, place.map_or(MOST, |number| number - 1))
+    VecDeque::new()
 }
 
 #[cfg(test)]
