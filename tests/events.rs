@@ -114,6 +114,9 @@ fn busy(tree: &Tree, flag: &str) {
     fine(&a.sh("echo z >f3; mv f3 f2; [ -e none ]; : <g; printf abc | dd of=f bs=1 seek=1 conv=notrunc status=none"));
     let swap = "import ctypes,sys; l=ctypes.CDLL(None); sys.exit(-l.renameat2(-100,b'f',-100,b'f2',2))";
     fine(&a.sh(&format!("python3 -c \"{swap}\"")));
+    tree.write("i", "d\n");
+    works(tree, &["allow", "i", "--owner", "A"]);
+    fine(&a.sh("echo mine >i"));
 }
 
 // semantics: R2
@@ -156,8 +159,8 @@ fn what_is_written_is_what_is_documented() {
         assert!(shown.contains(&kind(event)), "no example of {event}");
     }
     for example in &examples {
-        // These two are shown by tests of the layer itself: no guard is too slow on demand.
-        if ["dropped", "note"].contains(&example["event"].as_str().unwrap_or_default()) {
+        // This one is shown by tests of the layer itself: no guard is too slow on demand.
+        if example["event"] == "dropped" {
             continue;
         }
         let of_kind: Vec<_> = events
@@ -167,6 +170,50 @@ fn what_is_written_is_what_is_documented() {
             .collect();
         assert!(of_kind.contains(&shape(example)), "{example}\nis none of\n{of_kind:#?}");
     }
+}
+
+// semantics: R1 R2 L13 L16
+#[test]
+fn what_is_no_refusal_is_told_and_noted_and_not_counted_as_one() {
+    if !require_fuse("notices") {
+        return;
+    }
+    let tree = Tree::new();
+    let (path, flag) = file(&tree);
+    tree.write("f", "old\n");
+    let report = tree.scratch().join("report.json");
+    let to = format!("--report={}", report.display());
+    {
+        let mut a = Session::guarded(&tree, "A", &[&flag, &to]);
+        works(&tree, &["allow", "f", "--owner", "A"]);
+        fine(&a.sh("echo mine >f"));
+        assert_ne!(a.sh("echo >.unclobber.toml").code, 0);
+        let told = wait_until(PATIENCE, || {
+            let said = a.said();
+            let has = |text: &str| said.iter().any(|line| line.contains(text));
+            has("allowed once:") && has("--rules-writable")
+        });
+        assert!(told, "{:?}", a.said());
+    }
+    assert!(wait_until(PATIENCE, || {
+        fs::read_to_string(&report).is_ok_and(|text| text.contains("omitted"))
+    }));
+    let summed: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
+    assert_eq!(
+        (&summed["count"], &summed["omitted"]),
+        (&0.into(), &0.into()),
+        "{summed:#}"
+    );
+    let events = ended(&path);
+    let notes: Vec<_> = events.iter().filter(|event| event["event"] == "note").collect();
+    assert_eq!(notes.len(), 1, "{events:#?}");
+    let note = notes[0];
+    assert_eq!(
+        (&note["owner"], &note["operation"], &note["path"]),
+        (&"A".into(), &"allow".into(), &"f".into())
+    );
+    let message = note["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("allowed once: open \"f\" by owner \"A\""), "{note}");
 }
 
 // semantics: R2

@@ -232,6 +232,45 @@ fn one_change_is_let_through_and_what_it_displaces_is_kept() {
     }
 }
 
+// semantics: W2 L16
+#[test]
+fn who_asks_why_is_told_of_an_exception_and_uses_none_up() {
+    if !require_fuse("why and allow") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    let mut a = Session::guarded(&tree, "a", &[]);
+    let mut b = Session::guarded(&tree, "b", &[]);
+    let why = format!("{} why", program());
+    refused(&a.sh("echo mine >f"), EXISTS_TEXT);
+    assert_eq!(a.sh(&format!("{why} f")).code, 1);
+    said(&outside(&tree, &["allow", "f", "--owner", "a"]));
+    for _ in 0..2 {
+        let screen = a.sh(&format!("{why} f"));
+        assert_eq!(screen.code, 0, "{screen:?}");
+        assert!(screen.stdout.contains("ALLOWED ONCE (unclobber allow)"), "{screen:?}");
+        assert!(screen.stdout.contains("would be kept"), "{screen:?}");
+    }
+    let answer = a.sh(&format!("{why} --json f"));
+    let answer: serde_json::Value = serde_json::from_str(&answer.stdout).expect("JSON");
+    let view = &answer["views"][0];
+    assert_eq!(
+        (&view["outcome"], &view["allowed_once"], &view["keeps"]),
+        (&"allowed".into(), &true.into(), &true.into()),
+        "{view:#}"
+    );
+    let state = a.sh("python3 -c 'import os; print(os.getxattr(\"f\", \"user.unclobber.state\").decode())'");
+    assert!(state.stdout.starts_with("unseen: allowed once"), "{state:?}");
+    // It is for this owner and this path.
+    assert_eq!(b.sh(&format!("{why} f")).code, 1);
+    fine(&a.sh("echo mine >f"));
+    assert!(is_kept(&tree, "old\n"));
+    tree.write("f", "changed\n");
+    assert_eq!(a.sh(&format!("{why} f")).code, 1, "it is used up");
+    refused(&a.sh("echo mine >f"), STALE_TEXT);
+}
+
 // semantics: L16
 #[test]
 fn an_exception_is_for_one_owner_one_path_and_a_time() {

@@ -129,7 +129,14 @@ fn every_operation_is_judged_as_it_would_be() {
         return;
     };
     is(&ask(&mut a, "--op edit f"), 1, "unseen", "refused");
-    is(&ask(&mut a, "--op create f"), 1, "unseen", "refused");
+    let taken = ask(&mut a, "--op create f");
+    is(&taken, 1, "unseen", "fails");
+    assert_eq!(view(&taken.1)["error"], "File exists");
+    assert_eq!(view(&taken.1)["cause"], "the name is taken");
+    assert_eq!(
+        view(&taken.1)["step"],
+        "replace it without O_EXCL, or choose another name"
+    );
     let remove = ask(&mut a, "--op remove f");
     is(&remove, 0, "unseen", "allowed");
     assert_eq!(view(&remove.1)["keeps"], true);
@@ -148,7 +155,15 @@ fn every_operation_is_judged_as_it_would_be() {
     is(&ask(&mut a, "no/such/directory"), 1, "unseen", "fails");
     let directory = ask(&mut a, ".");
     assert_eq!(view(&directory.1)["code"], "FS_NOT_REGULAR_FILE");
-    fine(&a.sh("mkdir -p .git"));
+    fine(&a.sh("mkdir -p .git d"));
+    let removed = ask(&mut a, "--op remove d");
+    is(&removed, 1, "unseen", "fails");
+    assert_eq!(view(&removed.1)["error"], "Is a directory");
+    assert!(a.sh("rm d").stderr.contains("Is a directory"));
+    let taken = ask(&mut a, "--op create d");
+    is(&taken, 1, "unseen", "fails");
+    assert_eq!(view(&taken.1)["step"], "choose another name");
+    fine(&a.sh("rmdir d"));
     let off = ask(&mut a, ".git/config");
     assert_eq!((off.0, off.1["level"].as_str()), (0, Some("off")));
 }
@@ -307,6 +322,84 @@ fn whoever_is_writing_it_is_named_and_waited_for() {
     fine(&b.sh("exec 3>&-"));
     assert_eq!(ask(&mut a, "f").1["being_written_by"], Value::Null);
     fine(&a.sh("cat f && echo mine >f"));
+}
+
+// semantics: D21 E7 W1
+#[test]
+fn who_has_not_read_what_is_being_written_is_told_to_wait_at_once() {
+    let Some((tree, mut a)) = guarded("why: unseen and being written", &[]) else {
+        return;
+    };
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("cat f; exec 3>f; echo half >&3"));
+    let answer = ask(&mut a, "f");
+    is(&answer, 1, "unseen", "refused");
+    let told = view(&answer.1);
+    assert_eq!(told["code"], "FS_NOT_OBSERVED");
+    let wait = "wait until that is closed, read the file again, then retry";
+    assert_eq!(told["step"], wait);
+    let done = a.sh("echo mine >f");
+    assert!(done.stderr.contains("File exists"), "{done:?}");
+    let after = ask(&mut a, "f");
+    let line = view(&after.1)["last_refusal"]["line"].as_str().unwrap_or_default();
+    assert!(line.contains("FS_NOT_OBSERVED (File exists)"), "{line}");
+    assert!(line.contains("is still writing it") && line.ends_with(wait), "{line}");
+    fine(&b.sh("exec 3>&-"));
+    fine(&a.sh("cat f && echo mine >f"));
+}
+
+// semantics: W2 L13
+#[test]
+fn of_the_file_of_rules_it_is_said_that_nothing_changes_it_here() {
+    if !require_fuse("why: the file of rules") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write(".unclobber.toml", "");
+    tree.write("f", "old\n");
+    let mut a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("cat .unclobber.toml"));
+    let create = "python3 -c 'import os; os.open(\".unclobber.toml\", os.O_CREAT | os.O_EXCL | os.O_WRONLY)'";
+    let tries = [
+        ("write", "echo >.unclobber.toml", "Read-only file system"),
+        (
+            "edit",
+            "dd if=f of=.unclobber.toml conv=notrunc",
+            "Read-only file system",
+        ),
+        ("remove", "rm -f .unclobber.toml", "Read-only file system"),
+        ("create", create, "File exists"),
+    ];
+    for (operation, command, error) in tries {
+        let answer = ask(&mut a, &format!("--op {operation} .unclobber.toml"));
+        is(&answer, 1, "current", "fails");
+        let told = view(&answer.1);
+        assert_eq!(
+            (&told["error"], &told["protected"]),
+            (&error.into(), &true.into()),
+            "{told:#}"
+        );
+        assert_eq!(
+            told["step"],
+            "change them outside the mount, or mount with --rules-writable"
+        );
+        let done = a.sh(command);
+        assert!(!done.ok() && done.stderr.contains(error), "{done:?}");
+    }
+    let screen = a.sh(&why(".unclobber.toml"));
+    assert!(
+        screen.stdout.contains("FAILS") && !screen.stdout.contains("no refusal of unclobber"),
+        "{screen:?}"
+    );
+    tree.remove(".unclobber.toml");
+    for (operation, command) in [("write", "echo >.unclobber.toml"), ("create", create)] {
+        let answer = ask(&mut a, &format!("--op {operation} .unclobber.toml"));
+        assert_eq!(view(&answer.1)["error"], "Read-only file system", "{answer:?}");
+        assert!(a.sh(command).stderr.contains("Read-only file system"));
+    }
+    let mut free = Session::guarded(&tree, "free", &["--rules-writable"]);
+    is(&ask(&mut free, ".unclobber.toml"), 0, "unseen", "allowed");
+    fine(&free.sh("echo >.unclobber.toml"));
 }
 
 // semantics: W4

@@ -293,7 +293,7 @@ fn told(report: &crate::audit::Report, below: bool) -> Refusal {
         below,
         event: (line.len() < LONG).then(|| report.fields()),
         line,
-        count: 0,
+        ..Refusal::default()
     }
 }
 
@@ -301,6 +301,7 @@ fn told(report: &crate::audit::Report, below: bool) -> Refusal {
 fn notice_of(line: &str) -> Refusal {
     Refusal {
         line: line.to_owned(),
+        notice: true,
         ..Refusal::default()
     }
 }

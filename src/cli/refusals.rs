@@ -63,7 +63,7 @@ impl Refusals {
     /// Takes a refusal in; the lines to be shown at once.
     pub(crate) fn take(&mut self, refusal: &Refusal, now: Instant) -> Vec<String> {
         let Some(event) = &refusal.event else {
-            // Only the line of it could be sent.
+            // Only the line of it could be sent; a notice stands for no refusal.
             self.omitted += refusal.count;
             return vec![refusal.line.clone()];
         };
@@ -273,6 +273,7 @@ mod tests {
             line: format!("refused: open {path}: FS_NOT_OBSERVED (File exists): {still}\"A\" has not read it; read it"),
             count: 1,
             below: false,
+            notice: false,
             event: Some(json!({
                 "owner": "A", "operation": "open", "path": path, "code": "FS_NOT_OBSERVED", "decision": "refused",
                 "again": again, "step": "read the file, then retry", "time": "t",

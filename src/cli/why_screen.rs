@@ -160,6 +160,7 @@ impl About<'_> {
 
     fn word(&self, view: &View) -> String {
         match view.outcome {
+            Outcome::Allowed if view.allowed_once => self.style.paint("32", "ALLOWED ONCE (unclobber allow)"),
             Outcome::Allowed if view.recorded => self.style.paint("33", "ALLOWED, and recorded as a refusal"),
             Outcome::Allowed => self.style.paint("32", "ALLOWED"),
             Outcome::Refused => self.style.paint("1;31", "REFUSED"),
@@ -180,7 +181,7 @@ impl About<'_> {
         if let Some(cause) = &view.cause {
             add(&mut text, &format!("  because: {cause}\n"));
         }
-        if view.outcome == Outcome::Fails {
+        if view.outcome == Outcome::Fails && !view.protected {
             text.push_str("  as on any filesystem: this is no refusal of unclobber\n");
         }
         if self.found.level == "off" {
@@ -228,13 +229,7 @@ impl About<'_> {
                 Outcome::Allowed | Outcome::Refused => "what to do next: nothing, go ahead\n".to_owned(),
             };
         };
-        let writer = self.found.being_written_by.as_ref();
-        let mut text = match writer.filter(|writer| Some(*writer) != view.owner.as_ref()) {
-            Some(writer) if step.starts_with("read") => {
-                format!("what to do next: wait until {} has closed it, {step}\n", quoted(writer))
-            }
-            Some(_) | None => format!("what to do next: {step}\n"),
-        };
+        let mut text = format!("what to do next: {step}\n");
         if step.contains("read the file") {
             let path = shell_word(&self.args.path);
             let line = match (&view.owner, self.own) {

@@ -180,7 +180,8 @@ impl Client {
     /// Keeps what is an event; gives back what is an answer.
     fn keep_event(&mut self, reply: Reply) -> Option<Reply> {
         if let Reply::Refusal(refusal) = reply {
-            self.refusals.push_back(Refusal { count: 1, ..*refusal });
+            let count = u64::from(!refusal.notice);
+            self.refusals.push_back(Refusal { count, ..*refusal });
             None
         } else if let Reply::Dropped { count } = reply {
             self.refusals.push_back(dropped(count));

@@ -225,6 +225,9 @@ pub struct Refusal {
     /// It is of an owner below the one that follows its refusals.
     #[serde(default)]
     pub below: bool,
+    /// It is something else that the owner is to be told, and no refusal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub notice: bool,
     /// How many refusals the line speaks of that are told no other way. Never sent.
     #[serde(skip)]
     pub count: u64,

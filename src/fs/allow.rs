@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Guard;
-use super::caller::Who;
+use super::caller::{At, Who};
 use super::changing::is_younger;
 use super::errno::errno_text;
 use super::judge::Subject;
 use super::ledger::entry_key;
 use super::mount::Mount;
+use crate::audit::Happened;
 use crate::clock;
 use crate::guard::{Code, EntryKey, FileKey, OwnerId, Reason, Timestamp, Why};
 use crate::store::{Kind, Node};
@@ -60,6 +61,12 @@ impl Waiting {
     fn is_due(&self, now: Timestamp) -> bool {
         is_younger(self.since, now, self.allowance.lasts)
     }
+
+    fn is_for(&self, owner: OwnerId, entry: Option<&EntryKey>, file: Option<FileKey>, self_allow: bool) -> bool {
+        let for_owner = self.allowance.owner.is_none_or(|only| only == owner);
+        let for_path = entry == Some(&self.entry) || (file.is_some() && file == self.file);
+        for_owner && for_path && (self_allow || !self.allowance.by_owner)
+    }
 }
 
 /// The exceptions that wait to be used.
@@ -94,15 +101,35 @@ impl Allowances {
         let now = clock::now();
         let mut all = self.waiting.lock();
         all.retain(|known| known.is_due(now));
-        let found = all.iter().position(|known| {
-            let for_owner = known.allowance.owner.is_none_or(|only| only == owner);
-            let for_path = entry == Some(&known.entry) || (file.is_some() && file == known.file);
-            for_owner && for_path && (self_allow || !known.allowance.by_owner)
-        });
+        let found = all
+            .iter()
+            .position(|known| known.is_for(owner, entry, file, self_allow));
         let taken = found.map(|index| all.swap_remove(index));
         self.count.store(all.len(), Ordering::Release);
         drop(all);
         taken.is_some()
+    }
+
+    /// Whether there is one to take.
+    fn waits(&self, owner: OwnerId, entry: Option<&EntryKey>, file: Option<FileKey>, self_allow: bool) -> bool {
+        let now = clock::now();
+        self.count.load(Ordering::Acquire) > 0
+            && self
+                .waiting
+                .lock()
+                .iter()
+                .any(|known| known.is_due(now) && known.is_for(owner, entry, file, self_allow))
+    }
+}
+
+/// Whether what is refused for this reason can be let through.
+fn can_be_allowed(reason: Reason) -> bool {
+    match (reason.why, reason.code) {
+        // The other would write over it.
+        (Why::BeingWritten, _) => false,
+        (_, Code::NotObserved | Code::StaleVersion) => true,
+        // Nobody could want that let through.
+        (_, Code::NotFound | Code::NotRegularFile | Code::IoError) => false,
     }
 }
 
@@ -133,6 +160,17 @@ impl Guard {
             since: clock::now(),
             allowance,
         })
+    }
+
+    /// Whether a change that would be refused for this reason would be let through. Uses nothing up.
+    pub(super) fn would_be_allowed(
+        &self,
+        (owner, self_allow): (OwnerId, bool),
+        at: &At,
+        file: Option<FileKey>,
+        reason: Reason,
+    ) -> bool {
+        can_be_allowed(reason) && self.allowances.waits(owner, at.entry().as_ref(), file, self_allow)
     }
 
     /// The directory and the name that a path leads to, without following symbolic links.
@@ -169,14 +207,8 @@ impl Guard {
 impl Mount {
     /// Whether somebody has asked to let this through, which is used up then.
     pub(super) fn is_allowed(&self, who: &Who, subject: &Subject<'_>, reason: Reason) -> bool {
-        if reason.why == Why::BeingWritten {
-            // The other would write over it.
+        if !can_be_allowed(reason) {
             return false;
-        }
-        match reason.code {
-            Code::NotObserved | Code::StaleVersion => {}
-            // Nobody could want that let through.
-            Code::NotFound | Code::NotRegularFile | Code::IoError => return false,
         }
         let guard = self.guard();
         let file = subject.there.map(|(node, _, _)| node.key());
@@ -195,6 +227,14 @@ impl Mount {
             errno_text(errno)
         );
         guard.events().allowed(who.owner, &line);
+        if guard.events().is_recording() {
+            guard.events().record(Happened::Noted {
+                owner: guard.owners().name(subject.owner),
+                path: guard.path_of(subject.at),
+                operation: "allow",
+                text: line,
+            });
+        }
         true
     }
 }

@@ -15,6 +15,7 @@ use super::explained::{
 };
 use super::judge::{Finding, Strictness, mode_lets_read, there};
 use super::ledger::Present;
+use super::protect::{CHANGE_OUTSIDE, RULES_FIXED};
 use super::spot::Spot;
 use crate::clock;
 use crate::guard::{
@@ -41,6 +42,10 @@ struct Scene<'q> {
     level: Level,
     readable: bool,
     nowhere: bool,
+    /// It is the file of rules, which nobody may change on this mount.
+    protected: bool,
+    /// Exceptions that owners have made for themselves count.
+    self_allow: bool,
 }
 
 /// What one owner knows.
@@ -105,6 +110,12 @@ impl Guard {
         let view = self.view(&scene, Some(who.0));
         let may = view.step.as_deref().unwrap_or("it may be changed");
         Ok(match (&view.cause, view.recorded) {
+            _ if view.allowed_once => {
+                format!(
+                    "{}: allowed once (unclobber allow); what is there would be kept",
+                    view.view
+                )
+            }
             (Some(cause), false) => format!("{}: {cause}; {may}", view.view),
             (Some(cause), true) => format!("{}: {cause}; nothing is refused here", view.view),
             (None, _) => format!("{}: {may}", view.view),
@@ -145,8 +156,20 @@ impl Guard {
         let readable = found
             .as_ref()
             .is_none_or(|(_, stat)| asker_may_read(question.asker, stat));
+        let mount = self
+            .mounts()
+            .into_iter()
+            .find(|mount| Some(mount.id()) == question.mount);
+        let (writable, self_allow) = mount.map_or((false, false), |mount| {
+            let rules = &mount.options().rules;
+            (rules.writable, rules.self_allow)
+        });
+        let node = found.as_ref().map(|(node, _)| &**node);
+        let protected = !writable && self.is_rules_place(&at, node, question.operation);
         Ok(Scene {
             question,
+            protected,
+            self_allow,
             path: self.path_of(&at),
             at,
             found,
@@ -193,10 +216,7 @@ impl Guard {
     fn judge_view(&self, scene: &Scene<'_>, known: &Knowledge, mut finding: Finding, view: &mut View) {
         let question = scene.question;
         if let Some(errno) = plain_failure(scene) {
-            view.outcome = Outcome::Fails;
-            view.error = Some(errno_text(errno));
-            let edits = question.operation == Operation::Edit && scene.there == There::Nothing;
-            view.step = edits.then(|| Step::CreateInstead.as_str().to_owned());
+            fail_view(scene, errno, view);
             return;
         }
         if scene.level != Level::Guard {
@@ -216,8 +236,19 @@ impl Guard {
         match decision {
             Decision::Allow(keep) => view.keeps = keep == Keep::Yes || finding.presumed,
             Decision::CreateExclusively | Decision::Posix => {}
+            Decision::Refuse(reason) if self.is_let_through(scene, known.owner, reason) => {
+                view.allowed_once = true;
+                view.keeps = scene.there == There::Regular;
+            }
             Decision::Refuse(reason) => self.refuse_view(scene, finding, reason, view),
         }
+    }
+
+    /// Whether somebody has asked to let it through, and nobody has used that up.
+    fn is_let_through(&self, scene: &Scene<'_>, owner: OwnerId, reason: Reason) -> bool {
+        let file = scene.found.as_ref().map(|(node, _)| node.key());
+        scene.question.policy.mode == Mode::Enforce
+            && self.would_be_allowed((owner, scene.self_allow), &scene.at, file, reason)
     }
 
     fn refuse_view(&self, scene: &Scene<'_>, finding: Finding, reason: Reason, view: &mut View) {
@@ -376,15 +407,40 @@ fn under_way(scene: &Scene<'_>, owner: OwnerId) -> Option<Changing> {
     change_under_way(&state, owner, scene.question.operation.intent())
 }
 
+/// What fails whoever does it, and what helps.
+fn fail_view(scene: &Scene<'_>, errno: i32, view: &mut View) {
+    view.outcome = Outcome::Fails;
+    view.error = Some(errno_text(errno));
+    view.protected = scene.protected && matches!(errno, c::EROFS | c::EEXIST);
+    let (cause, step) = match (scene.question.operation, scene.there) {
+        _ if view.protected => (Some(RULES_FIXED), Some(CHANGE_OUTSIDE)),
+        (Operation::Create, There::Regular) => (
+            Some("the name is taken"),
+            Some("replace it without O_EXCL, or choose another name"),
+        ),
+        (Operation::Create, There::Directory | There::Other) => {
+            (Some("the name is taken"), Some(Step::ChooseAnotherName.as_str()))
+        }
+        (Operation::Remove, There::Directory) => (Some("it is a directory"), Some("remove it with rmdir or rm -r")),
+        (Operation::Edit, There::Nothing) => (None, Some(Step::CreateInstead.as_str())),
+        (Operation::Create | Operation::Remove | Operation::Edit | Operation::Write, _) => (None, None),
+    };
+    view.cause = cause.map(str::to_owned);
+    view.step = step.map(str::to_owned);
+}
+
 /// What fails whoever does it, and needs no guard.
 fn plain_failure(scene: &Scene<'_>) -> Option<i32> {
     let intent = scene.question.operation.intent();
     match scene.there {
         There::Nothing if scene.nowhere => Some(c::ENOENT),
+        // The kernel answers that by itself, also where nothing can be changed.
+        There::Regular | There::Directory | There::Other if intent == Intent::Create => Some(c::EEXIST),
         _ if scene.question.read_only => Some(c::EROFS),
         // A program that edits opens what is there: it is answered before anything could be judged.
         There::Nothing if matches!(intent, Intent::Remove | Intent::Edit) => Some(c::ENOENT),
-        There::Directory if intent == Intent::Edit => Some(c::EISDIR),
+        There::Directory if matches!(intent, Intent::Remove | Intent::Edit) => Some(c::EISDIR),
+        _ if scene.protected => Some(c::EROFS),
         There::Nothing | There::Regular | There::Directory | There::Other => None,
     }
 }

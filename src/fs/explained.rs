@@ -135,6 +135,10 @@ pub struct View {
     pub recorded: bool,
     /// The content that is there would be kept in the attic.
     pub keeps: bool,
+    /// It would be refused, but somebody has asked to let it through once, which it would use up.
+    pub allowed_once: bool,
+    /// It is the file of rules, which cannot be changed here.
+    pub protected: bool,
     /// Programs of the owner that hold an older copy: they would be refused until the owner has read the file again.
     pub old_copies: Vec<Holder>,
     /// Where the version that the owner saw is kept.
@@ -152,7 +156,7 @@ pub enum Outcome {
     Allowed,
     /// The guard refuses it.
     Refused,
-    /// It is not the guard's matter, and fails as on any filesystem.
+    /// It fails whatever the owner has seen: as on any filesystem, or because it is the file of rules.
     Fails,
 }
 

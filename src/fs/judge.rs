@@ -138,15 +138,24 @@ impl Finding {
             foreign: self.foreign,
             readable,
         };
-        let decision = decide(&case);
-        if let (Decision::Allow(_), Some(changing)) = (decision, under_way) {
+        let mut decision = decide(&case);
+        let by = under_way.map(|changing| Change {
+            generation: latest,
+            author: Author::Owner(changing.owner),
+            at: changing.since,
+        });
+        if let (Decision::Refuse(reason), Some(_)) = (&mut decision, by)
+            && matches!(reason.step, Step::ReadThenRetry | Step::ReadAgainThenRetry)
+        {
+            // A read alone would not clear it: it observes nothing yet, or the other would write over the change.
+            self.by = by;
+            (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);
+            return decision;
+        }
+        if let (Decision::Allow(_), Some(_)) = (decision, by) {
             // What the other is about to write, this owner has not seen; and its own change would be written over.
             case.standing = Standing::Stale;
-            self.by = Some(Change {
-                generation: latest,
-                author: Author::Owner(changing.owner),
-                at: changing.since,
-            });
+            self.by = by;
             let mut decision = decide(&case);
             if let Decision::Refuse(reason) = &mut decision {
                 (reason.step, reason.why) = (Step::WaitThenRead, Why::BeingWritten);

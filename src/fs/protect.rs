@@ -8,12 +8,18 @@ use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 
 use super::Guard;
-use super::caller::Who;
+use super::caller::{At, Who};
 use super::errno::{FsError, Result, errno_text};
+use super::explained::Operation;
 use super::mount::Mount;
 use crate::clock;
 use crate::rules::{FILE_NAME, IGNORE_NAME};
 use crate::store::{Node, libc_flags as c};
+
+/// What stands in the way of a change.
+pub(super) const RULES_FIXED: &str = "the rules of this directory cannot be changed from inside it";
+/// What helps.
+pub(super) const CHANGE_OUTSIDE: &str = "change them outside the mount, or mount with --rules-writable";
 
 impl Mount {
     /// Refuses to bind, unbind or rename the name of the file of rules.
@@ -42,8 +48,7 @@ impl Mount {
             return Err(FsError::Errno(c::EROFS));
         }
         let line = format!(
-            "refused: {operation} {FILE_NAME}: {}: the rules of this directory cannot be changed from inside it; change \
-             them outside the mount, or mount with --rules-writable",
+            "refused: {operation} {FILE_NAME}: {}: {RULES_FIXED}; {CHANGE_OUTSIDE}",
             errno_text(c::EROFS)
         );
         log::warn!(target: "unclobber::refusal", "{line}");
@@ -66,6 +71,13 @@ impl Mount {
 }
 
 impl Guard {
+    /// Whether an operation would change the file of rules, or its name. A removal takes a name away, whatever it leads to.
+    pub(super) fn is_rules_place(&self, at: &At, node: Option<&Node>, operation: Operation) -> bool {
+        let root = self.store.root().id();
+        let by_name = &*at.name == OsStr::new(FILE_NAME) && at.dir.as_ref().is_some_and(|dir| dir.id() == root);
+        by_name || (operation != Operation::Remove && node.is_some_and(|node| self.is_rules_file(node)))
+    }
+
     /// Whether somebody has changed the file of rules through a mount since the last call.
     pub(super) fn rules_moved(&self) -> bool {
         self.rules_move.swap(false, Ordering::AcqRel)
