@@ -226,7 +226,7 @@ pub(crate) struct RunArgs {
     /// Write all refusals to this file as JSON when the command has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// As root: leave CMD the capabilities by which it could leave its view (CAP_SYS_ADMIN, CAP_SYS_PTRACE)
+    /// As root: leave CMD the capabilities by which it could leave its view (CAP_SYS_ADMIN and others)
     #[arg(long)]
     pub(crate) keep_capabilities: bool,
     #[command(flatten)]

@@ -26,8 +26,8 @@ NAME, and the mount's own rules hold. Refusals appear on standard error, one
 line each, and begin with `unclobber: `; the same one again is counted, and all
 are summed up at the end. `unclobber help refusals` says what to do. Processes that CMD leaves behind stay guarded until they end.
 
-As root, CMD runs without CAP_SYS_ADMIN and CAP_SYS_PTRACE, by which it could
-unmount its view or reach round it: mount(8), unshare(1) without a user
+As root, CMD runs without CAP_SYS_ADMIN, CAP_SYS_PTRACE and
+CAP_DAC_READ_SEARCH, by which it could unmount its view or reach round it: mount(8), unshare(1) without a user
 namespace, and looking into other users' processes fail in it.
 --keep-capabilities leaves them.
 
