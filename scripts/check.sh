@@ -85,6 +85,8 @@ gate_paths() {
 gate_tests() {
     [ "${UNCLOBBER_REQUIRE_FUSE:-}" = 1 ] || [ -w /dev/fuse ] || echo "SKIPPED on this machine: every test on a mount (/dev/fuse)"
     cargo test --locked --no-fail-fast || fail "tests"
+    # These choose the numbers of processes, which no other test may be using.
+    UNCLOBBER_CHOOSE_PIDS=1 cargo test --locked --lib owner::tests -- --test-threads=1 || fail "tests of process numbers"
 }
 
 for gate in "${@:-${gates[@]}}"; do

@@ -233,7 +233,11 @@ fn nobody_has_number_zero_or_is_dead() {
 }
 
 /// Starts a shell that gets the number `pid`; `None` when the machine does not let us choose, or is too busy.
+///
+/// Not beside other tests: processes and threads of theirs would get numbers that were used a moment ago.
+/// `scripts/check.sh` runs these tests by themselves.
 fn with_number(pid: u32, script: &str) -> Option<Shell> {
+    std::env::var_os("UNCLOBBER_CHOOSE_PIDS")?;
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _held = ONE_AT_A_TIME.lock();
     for _ in 0..2000 {
