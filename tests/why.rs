@@ -16,6 +16,7 @@ use std::process::{Command, Output};
 use common::mount::Mount;
 use common::session::{Done, Session};
 use common::tree::{Tree, program, require_fuse};
+use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 use unclobber::fs::{Asker, Explained, Operation, Outcome, Question};
 use unclobber::guard::{Policy, ViewRule};
@@ -400,6 +401,28 @@ fn of_the_file_of_rules_it_is_said_that_nothing_changes_it_here() {
     let mut free = Session::guarded(&tree, "free", &["--rules-writable"]);
     is(&ask(&mut free, ".unclobber.toml"), 0, "unseen", "allowed");
     fine(&free.sh("echo >.unclobber.toml"));
+}
+
+// semantics: W2 L10
+#[test]
+fn what_others_made_before_it_was_ignored_is_refused_and_told_so() {
+    let Some((tree, mut a)) = guarded("why: ignored meanwhile", &[]) else {
+        return;
+    };
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("echo theirs >new"));
+    fine(&a.sh("echo own >mine; printf 'new\\nmine\\n' >.gitignore"));
+    let rules = format!("'{}' rules mine | grep -q keep", program().display());
+    assert!(
+        wait_until(PATIENCE, || a.sh(&rules).ok()),
+        "the ignore file is not noticed"
+    );
+    let answer = ask(&mut a, "new");
+    is(&answer, 1, "unseen", "refused");
+    assert_ne!(a.sh("echo x >new").code, 0);
+    let answer = ask(&mut a, "mine");
+    assert_eq!((answer.0, view(&answer.1)["outcome"].as_str()), (0, Some("allowed")));
+    fine(&a.sh("echo x >mine; cat new; echo x >new"));
 }
 
 // semantics: W4

@@ -219,10 +219,14 @@ impl Guard {
             fail_view(scene, errno, view);
             return;
         }
-        if scene.level != Level::Guard {
-            view.keeps = scene.level == Level::Keep && scene.there == There::Regular;
+        if scene.level == Level::Off {
             return;
         }
+        let was_guarded = scene.level == Level::Keep
+            && question.policy.mode == Mode::Enforce
+            && finding
+                .by()
+                .is_some_and(|by| self.level_then_for_all(question.mount, &scene.at, by) == Level::Guard);
         let decision = finding.weigh(
             (question.operation.intent(), scene.there),
             scene.readable,
@@ -230,7 +234,7 @@ impl Guard {
             (&question.policy, self.ledger.latest()),
             Strictness {
                 level: scene.level,
-                was_guarded: false,
+                was_guarded,
             },
         );
         match decision {

@@ -267,6 +267,13 @@ impl Mount {
         self.level_in(who, &context, &at.name).0
     }
 
+    /// The same for everybody who runs no program with rules of its own.
+    fn level_then_for_all(&self, dir: &Arc<Node>, name: &OsStr, then: Change) -> Level {
+        let epoch = self.guard().places.load(Ordering::Acquire);
+        let context = self.derive(dir, epoch, Some(then));
+        context.grades(name, Kind::File, matching(name, Kind::File)).0.level
+    }
+
     fn context(&self, dir: &Arc<Node>, epoch: u64) -> Arc<Context> {
         self.derive(dir, epoch, None)
     }
@@ -347,17 +354,28 @@ impl Guard {
         name: &OsStr,
         node: Option<&Node>,
     ) -> Level {
-        let mounts = self.mounts();
-        let wanted = |known: &&Arc<Mount>| mount.is_some_and(|id| known.id() == id);
-        let found = mounts
-            .iter()
-            .find(wanted)
-            .or_else(|| mounts.iter().find(|known| known.rules_id() == 0))
-            .or_else(|| mounts.first());
-        match (found, dir) {
+        match (self.mount_for_levels(mount), dir) {
             (Some(mount), Some(dir)) => mount.level_for_all(dir, name, node),
             (None, _) | (_, None) => Level::Guard,
         }
+    }
+
+    /// The level that a name had when this change was made, likewise.
+    pub(super) fn level_then_for_all(&self, mount: Option<u64>, at: &At, then: Change) -> Level {
+        match (self.mount_for_levels(mount), &at.dir) {
+            (Some(mount), Some(dir)) => mount.level_then_for_all(dir, &at.name, then),
+            (None, _) | (_, None) => Level::Keep,
+        }
+    }
+
+    fn mount_for_levels(&self, mount: Option<u64>) -> Option<Arc<Mount>> {
+        let mounts = self.mounts();
+        let wanted = |known: &&Arc<Mount>| mount.is_some_and(|id| known.id() == id);
+        let found = mounts.iter().find(wanted);
+        found
+            .or_else(|| mounts.iter().find(|known| known.rules_id() == 0))
+            .or_else(|| mounts.first())
+            .cloned()
     }
 
     /// The context of a directory below another.
