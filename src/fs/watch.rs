@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Guard;
 use crate::sync::Mutex;
-use crate::sys::{Watch, WatchEvent};
+use crate::sys::{SysError, Watch, WatchEvent};
 
 /// Time between the first event and the look at all that have come.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -82,14 +82,20 @@ impl Guard {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    log::error!("outsiders' changes cannot be watched any more, the kernel asks each time: {error}");
-                    watcher.blind.store(true, Ordering::Release);
-                    self.for_caching(super::mount::Mount::doubt_everything);
+                    self.lose_sight(watcher, &error);
                     break;
                 }
             }
         }
         drop(buffer);
+    }
+
+    /// Nothing can be watched any more: said once, and from now on nothing is remembered.
+    fn lose_sight(&self, watcher: &Watcher, error: &SysError) {
+        if !watcher.blind.swap(true, Ordering::AcqRel) {
+            log::error!("outsiders' changes cannot be watched any more, the kernel asks each time: {error}");
+            self.for_caching(super::mount::Mount::doubt_everything);
+        }
     }
 
     /// Lets the kernels forget at once what has changed so far. Done soon after a change anyway.
@@ -146,10 +152,16 @@ fn run(guard: &Weak<Guard>) {
         };
         let Some(watcher) = found else { return };
         // The guard's own changes are events, too: whatever one mount does wakes the thread for the others.
-        let woken = watcher.watch.wait(PATIENCE).unwrap_or(false);
+        let woken = watcher.watch.wait(PATIENCE).unwrap_or_else(|error| {
+            strong.lose_sight(watcher, &error);
+            true
+        });
         if woken || strong.doubts_wait.swap(false, Ordering::AcqRel) {
             std::thread::sleep(PAUSE);
             strong.settle_caches();
+            if watcher.blind.load(Ordering::Acquire) {
+                return;
+            }
         }
     }
 }
