@@ -9,16 +9,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Output;
 
-use common::session::{Done, Session};
+use common::session::{Session, fine};
 use common::tree::{Tree, require_fuse, say};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 
 const OLD: &str = "old\n";
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 /// A tree with one old file, and a shell of owner A with these flags.
 fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {

@@ -9,17 +9,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::session::{Done, Session};
+use common::session::{Session, fine};
 use common::tree::{Tree, require_fuse, tool_is_there};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 use unclobber::sys;
 
 const OLD: &[u8] = b"old \0 bytes\n";
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {
     if !require_fuse(test) {

@@ -6,24 +6,13 @@ mod common;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use common::session::{Done, Session, names};
+use common::session::{Session, fine, names, refused};
 use common::tree::{Tree, require_fuse};
 use common::wait::{PATIENCE, wait_until};
 use common::{NOT_OBSERVED, STALE};
 
 const STALE_TEXT: &str = "Stale file handle";
 const EXISTS_TEXT: &str = "File exists";
-
-fn refused(done: &Done, text: &str) {
-    assert!(
-        done.code != 0 && done.stderr.contains(text),
-        "expected a refusal that says {text:?}: {done:?}"
-    );
-}
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 /// Waits until an outsider sees this content: what a guarded program wrote is published at its last close at the latest.
 fn becomes(tree: &Tree, name: &str, content: &str) {

@@ -10,16 +10,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use common::session::{Done, Session};
+use common::session::{Session, fine};
 use common::tree::{Tree, require_fuse, tool_is_there};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../docs/EVENTS.md");
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 fn run(tree: &Tree, words: &[&str]) -> Output {
     let mut command = tree.unclobber();

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 use common::mount::Mount;
-use common::session::{Done, Session};
+use common::session::{Session, fine, refused};
 use common::tree::{Tree, program, require_fuse, say, tool_is_there};
 use common::wait::{PATIENCE, wait_until};
 use common::{NOT_OBSERVED, STALE};
@@ -15,17 +15,6 @@ use common::{NOT_OBSERVED, STALE};
 const STALE_TEXT: &str = "Stale file handle";
 const EXISTS_TEXT: &str = "File exists";
 const BUSY_TEXT: &str = "Device or resource busy";
-
-fn refused(done: &Done, text: &str) {
-    assert!(
-        done.code != 0 && done.stderr.contains(text),
-        "expected a refusal that says {text:?}: {done:?}"
-    );
-}
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 /// A tree with one old file, and a shell of owner A with these flags.
 fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {

@@ -10,26 +10,13 @@ use std::process::Output;
 use std::time::{Duration, SystemTime};
 
 use common::mount::Mount;
-use common::session::{Done, Session};
+use common::session::{Session, fine, refused};
 use common::snapshot::kept;
 use common::tree::{Tree, require_fuse, say};
 use common::wait::{PATIENCE, wait_until};
 
 const EXISTS_TEXT: &str = "File exists";
 const STALE_TEXT: &str = "Stale file handle";
-
-#[track_caller]
-fn refused(done: &Done, text: &str) {
-    assert!(
-        done.code != 0 && done.stderr.contains(text),
-        "expected a refusal that says {text:?}: {done:?}"
-    );
-}
-
-#[track_caller]
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 fn is_kept(tree: &Tree, content: &str) -> bool {
     kept(&tree.at(".unclobber"), content.as_bytes())

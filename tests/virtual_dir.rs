@@ -7,7 +7,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 
-use common::session::{Done, Session};
+use common::session::{Done, Session, fine};
 use common::tree::{Tree, require_fuse, tool_is_there};
 use unclobber::sys;
 
@@ -19,10 +19,6 @@ fn guarded(test: &str) -> Option<(Tree, Session)> {
     tree.write("f", "old\n");
     let a = Session::guarded(&tree, "a", &[]);
     Some((tree, a))
-}
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
 }
 
 fn says(done: &Done, text: &str) {

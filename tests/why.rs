@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::mount::Mount;
-use common::session::{Done, Session};
+use common::session::{Session, fine};
 use common::tree::{Tree, program, require_fuse};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
@@ -66,10 +66,6 @@ fn is(answer: &(i32, Value), code: i32, standing: &str, outcome: &str) {
 fn outside(tree: &Tree, arguments: &[&str]) -> Output {
     let mut command = tree.unclobber();
     command.arg("why").args(arguments).output().expect("unclobber why")
-}
-
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
 }
 
 fn text(output: &Output) -> String {

@@ -25,6 +25,21 @@ impl Done {
     }
 }
 
+/// A command must have gone well.
+#[track_caller]
+pub(crate) fn fine(done: &Done) {
+    assert!(done.ok(), "{done:?}");
+}
+
+/// A command must have failed, and said so.
+#[track_caller]
+pub(crate) fn refused(done: &Done, text: &str) {
+    assert!(
+        done.code != 0 && done.stderr.contains(text),
+        "expected a refusal that says {text:?}: {done:?}"
+    );
+}
+
 /// A shell that outlives its commands, so that one owner can act, then another, then the first again.
 #[derive(Debug)]
 pub(crate) struct Session {

@@ -8,26 +8,13 @@ mod file;
 
 use common::NOT_OBSERVED;
 use common::mount::Mount;
-use common::session::{Done, Session};
+use common::session::{Session, fine, refused};
 use common::snapshot::kept;
 use common::tree::{Tree, require_fuse};
 use common::wait::{PATIENCE, wait_until};
 
 const EXISTS_TEXT: &str = "File exists";
 const RULES: &str = ".unclobber.toml";
-
-#[track_caller]
-fn refused(done: &Done, text: &str) {
-    assert!(
-        done.code != 0 && done.stderr.contains(text),
-        "expected a refusal that says {text:?}: {done:?}"
-    );
-}
-
-#[track_caller]
-fn fine(done: &Done) {
-    assert!(done.ok(), "{done:?}");
-}
 
 fn rule(pattern: &str, level: &str) -> String {
     format!("[[rule]]\npattern = \"{pattern}\"\nlevel = \"{level}\"\n")
