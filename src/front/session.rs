@@ -38,9 +38,19 @@ pub fn serve(guard: &Arc<Guard>, options: MountOptions, fuse: OwnedFd) -> io::Re
     let thread = Builder::new().name(format!("mount-{}", mount.id())).spawn(move || {
         let ended = session.run();
         served.end();
-        ended
+        ended.or_else(end_of_connection)
     })?;
     Ok(Serving { mount, thread })
+}
+
+/// A connection that ends while a request is on its way to a thread answers that thread's read with `ECONNABORTED`, all
+/// others with `ENODEV`, which `Session` takes for the end by itself. What the request wanted has ended as well.
+fn end_of_connection(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(crate::sys::consts::ECONNABORTED) {
+        Ok(())
+    } else {
+        Err(error)
+    }
 }
 
 impl Serving {
@@ -88,5 +98,19 @@ fn note(told: io::Result<()>) {
         && error.kind() != io::ErrorKind::NotFound
     {
         log::debug!("the kernel was not told to forget: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{end_of_connection, io};
+    use crate::sys::consts;
+
+    #[test]
+    fn only_an_ended_connection_ends_a_mount_well() {
+        let with = |errno| end_of_connection(io::Error::from_raw_os_error(errno));
+        assert!(with(consts::ECONNABORTED).is_ok(), "a request was on its way");
+        assert!(with(consts::EIO).is_err());
+        assert!(end_of_connection(io::Error::other("a panic")).is_err());
     }
 }
