@@ -51,8 +51,9 @@ pub use own::{
 };
 pub use probe::{exchange_names, kernel_release, mount_forbids_exec};
 pub use process::{
-    PidInfo, ProcStat, ProcStatus, command_of, executable_of, makes_names, maps_writable, pidfd_exited, pidfd_info,
-    pidfd_open, proc_cgroup, program_of, read_proc_stat, read_proc_status, same_pid_namespace, syscall_of,
+    PidInfo, ProcStat, ProcStatus, command_of, executable_of, is_making_names, makes_names, maps_writable,
+    pidfd_exited, pidfd_info, pidfd_open, proc_cgroup, program_of, read_proc_stat, read_proc_status,
+    same_pid_namespace, syscall_of,
 };
 pub use socket::{MAX_FDS, PeerCred, peer_cred, peer_pidfd, recv_with_fds, send_with_fds};
 pub use spawn::{
