@@ -22,6 +22,12 @@ pub mod point {
     pub const CREATE_BEFORE_CLAIM: &str = "create.before_claim";
     /// A truncating replace has been judged and is about to truncate.
     pub const REPLACE_BEFORE_TRUNCATE: &str = "replace.before_truncate";
+    /// A look-up has arrived, and nothing is locked here.
+    pub const LOOKUP_ARRIVED: &str = "lookup.arrived";
+    /// The kernel is about to be told to forget a name.
+    pub const CACHE_BEFORE_FORGET: &str = "cache.before_forget";
+    /// It has forgotten the name.
+    pub const CACHE_FORGOTTEN: &str = "cache.forgotten";
     /// A rename has arrived: the kernel has looked both names up, and nothing is locked here.
     pub const RENAME_ARRIVED: &str = "rename.arrived";
     /// A rename over something has been judged and is about to replace it in one step.

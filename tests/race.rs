@@ -10,12 +10,15 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use support::Tree;
 use unclobber::faults::{self, Armed, point};
 use unclobber::guard::{CreateRule, Policy};
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Fault points belong to the process: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -324,6 +327,40 @@ fn a_directory_that_an_outsider_moves_away_in_time_stays_alive() {
     drop(held);
     assert_eq!(text(m.join("late/f")), "f");
     assert!(!tree.backing.join("removed").exists());
+}
+
+// semantics: O8 D9
+#[test]
+fn a_second_look_in_a_creating_call_is_no_observation_while_the_kernel_is_told_to_forget() {
+    let _alone = alone();
+    let mut tree = Tree::new(|backing| fs::write(backing.join("f"), "old").unwrap());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    assert_eq!((text(a.join("f")), text(b.join("f"))), ("old".into(), "old".into()));
+    let (begun, begins) = crossbeam_channel::unbounded();
+    let (looked, looks) = crossbeam_channel::unbounded();
+    let (forgot, forgets) = crossbeam_channel::unbounded();
+    // The kernel looks b's name up once more while it is told to forget it, and finds that out of date in between.
+    let forced = [
+        once(point::CACHE_BEFORE_FORGET, move || {
+            begun.send(()).unwrap();
+            looks.recv_timeout(PATIENCE).unwrap();
+        }),
+        once(point::CACHE_FORGOTTEN, move || forgot.send(()).unwrap()),
+    ];
+    fs::remove_file(a.join("f")).unwrap();
+    let guard = std::sync::Arc::clone(&tree.guard);
+    let settling = std::thread::spawn(move || guard.settle_caches());
+    begins.recv_timeout(PATIENCE).unwrap();
+    let looking = once(point::LOOKUP_ARRIVED, move || {
+        looked.send(()).unwrap();
+        forgets.recv_timeout(PATIENCE).unwrap();
+    });
+    let written = fs::write(b.join("f"), "mine");
+    settling.join().unwrap();
+    drop((forced, looking));
+    assert_eq!(errno(written), Some(Errno::ESTALE), "b was not told that f has gone");
+    assert!(File::open(b.join("f")).is_err());
+    fs::write(b.join("f"), "mine").unwrap();
 }
 
 #[test]

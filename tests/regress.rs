@@ -5,6 +5,8 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 
 use support::Tree;
 
@@ -86,6 +88,158 @@ fn what_comes_out_of_a_derived_directory_is_its_movers() {
     assert!(File::create(bob.join("release/a")).is_err(), "bob has not seen it");
     fs::write(alice.join("release/a"), "again").expect("alice put it there");
     fs::remove_dir_all(alice.join("release")).expect("alice put it there");
+}
+
+/// Ways to make a name.
+const MAKING: [fn(&Path); 5] = [
+    |path| fs::write(path, "").expect("creates"),
+    |path| {
+        let other = path.with_file_name("renamed");
+        fs::write(&other, "").expect("creates");
+        fs::rename(other, path).expect("renames");
+    },
+    |path| {
+        let other = path.with_file_name("linked");
+        fs::write(&other, "").expect("creates");
+        fs::hard_link(other, path).expect("links");
+    },
+    |path| std::os::unix::fs::symlink("nowhere", path).expect("links"),
+    |path| fs::create_dir(path).expect("makes"),
+];
+
+// semantics: L18
+#[test]
+fn evidence_takes_the_guard_from_nobodys_work() {
+    for (round, make) in MAKING.into_iter().enumerate() {
+        for (evidence, dir) in [
+            ("build/CMakeCache.txt", "build"),
+            ("Cargo.toml", "target"),
+            ("CMakeLists.txt", "cmake-build-x"),
+        ] {
+            let mut tree = Tree::new(|backing| {
+                fs::create_dir_all(backing.join(dir).join("deep")).expect("makes");
+                fs::write(backing.join(dir).join("deep/old"), "old").expect("writes");
+            });
+            let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+            let dir = Path::new(dir);
+            fs::write(bob.join(dir).join("deploy.sh"), "bob's").expect("creates");
+            fs::write(alice.join(dir).join("out"), "alice's").expect("creates");
+            fs::set_permissions(alice.join(dir).join("deep/old"), fs::Permissions::from_mode(0o600)).expect("its mode");
+            make(&alice.join(evidence));
+            let context = format!("{round}: {evidence}");
+            for name in ["deploy.sh", "deep/old"] {
+                let file = alice.join(dir).join(name);
+                assert!(fs::write(&file, "mine").is_err(), "{context}: {name} is emptied unseen");
+                assert!(fs::remove_file(&file).is_err(), "{context}: {name} is removed unseen");
+                fs::write(alice.join("other"), "mine").expect("creates");
+                assert!(
+                    fs::rename(alice.join("other"), &file).is_err(),
+                    "{context}: {name} is replaced unseen"
+                );
+                fs::remove_file(alice.join("other")).expect("removes");
+                fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("its mode");
+                assert!(fs::write(&file, "mine").is_err(), "{context}: {name} is emptied unseen");
+                fs::read(&file).expect("reads");
+                fs::write(&file, "seen").expect("the step named works");
+            }
+            // It has become a derived one for all else.
+            fs::write(bob.join(dir).join("out"), "bob's").expect("derived files are not guarded");
+            fs::write(alice.join(dir).join("deep/new"), "alice's").expect("creates");
+            fs::remove_file(bob.join(dir).join("deep/new")).expect("derived files are not guarded");
+        }
+    }
+}
+
+// semantics: L18
+#[test]
+fn a_name_that_makes_less_guarded_is_no_way_round_the_evidence() {
+    let mut tree = Tree::new(|_| {});
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    fs::create_dir(bob.join("build")).expect("makes");
+    fs::write(bob.join("build/deploy.sh"), "bob's").expect("creates");
+    fs::write(alice.join("build/CMakeCache.txt"), "").expect("creates");
+    fs::rename(alice.join("build"), alice.join("node_modules")).expect("renames");
+    assert!(
+        fs::write(alice.join("node_modules/deploy.sh"), "mine").is_err(),
+        "emptied unseen"
+    );
+    assert_eq!(
+        fs::read(tree.backing.join("node_modules/deploy.sh")).expect("reads"),
+        b"bob's"
+    );
+}
+
+// semantics: L3 L18
+#[test]
+fn evidence_that_is_made_anew_leaves_a_derived_directory_derived() {
+    type Renew = fn(&Path);
+    let ways: [Renew; 3] = [
+        // As git does when it checks out another version.
+        |path| {
+            fs::remove_file(path).expect("its content is kept");
+            fs::write(path, "[package]\nname='new'").expect("creates");
+        },
+        |path| {
+            fs::rename(path, path.with_file_name("away")).expect("its content goes along");
+            fs::write(path, "[package]\nname='new'").expect("creates");
+        },
+        |path| {
+            fs::read(path).expect("reads");
+            let new = path.with_file_name("new");
+            fs::write(&new, "[package]\nname='new'").expect("creates");
+            fs::rename(new, path).expect("it was read");
+        },
+    ];
+    for renew in ways {
+        let mut tree = Tree::new(|backing| {
+            fs::create_dir(backing.join("target")).expect("makes");
+            fs::write(backing.join("target/out"), "built").expect("writes");
+            fs::write(backing.join("Cargo.toml"), "[package]").expect("writes");
+        });
+        let alice = tree.owner("alice");
+        renew(&alice.join("Cargo.toml"));
+        fs::write(alice.join("target/out"), "built anew").expect("derived files are not guarded");
+        assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+    }
+    // What somebody makes outside is believed.
+    let mut tree = Tree::new(|backing| {
+        fs::create_dir(backing.join("target")).expect("makes");
+        fs::write(backing.join("target/out"), "built").expect("writes");
+    });
+    let alice = tree.owner("alice");
+    fs::write(tree.backing.join("Cargo.toml"), "[package]").expect("writes");
+    fs::write(alice.join("target/out"), "built anew").expect("derived files are not guarded");
+}
+
+// semantics: L9 L10
+#[test]
+fn an_ignore_file_counts_from_when_it_was_made() {
+    let mut tree = Tree::new(|_| {});
+    let (alice, bob) = (tree.owner("alice"), tree.owner("bob"));
+    fs::write(bob.join("x.log"), "one").expect("creates");
+    let mut held = OpenOptions::new().append(true).open(bob.join("x.log")).expect("opens");
+    fs::write(alice.join(".gitignore"), "*.log\n").expect("creates");
+    // Nobody has asked for a level in between.
+    held.write_all(b"two").expect("appends");
+    drop(held);
+    fs::write(alice.join("x.log"), "mine").expect("it was ignored when bob changed it last");
+    // The same, of somebody outside.
+    let made = fs::metadata(tree.backing.join(".gitignore")).expect("it is there");
+    let outside = tree.backing.join("y.log");
+    while fs::metadata(&outside).map_or(true, |now| {
+        (now.ctime(), now.ctime_nsec()) <= (made.ctime(), made.ctime_nsec())
+    }) {
+        fs::write(&outside, "outside").expect("writes");
+    }
+    fs::write(alice.join("y.log"), "mine").expect("it was ignored when it was made");
+    assert!(tree.refusals().is_empty(), "{:?}", tree.refusals());
+    let mut kept = attic_of(&tree);
+    kept.sort();
+    assert_eq!(
+        kept,
+        [b"onetwo".to_vec(), b"outside".to_vec()],
+        "what is displaced unseen is kept"
+    );
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn look(place: &Place) -> Vec<Check> {
     let mut checks = vec![device, kernel()];
     checks.extend(ways.into_iter().flatten());
     checks.extend([helper, fuse_conf(), run, passthrough(root)]);
+    checks.extend(root.then(walls));
     checks.extend(directory(place));
     checks.push(runtime_dir());
     checks
@@ -289,6 +290,21 @@ fn passthrough(root: bool) -> Check {
         return poor(name, Level::Warn, format!("{why}; the guard serves data"), cure);
     }
     good(name, "FUSE passthrough")
+}
+
+/// Whether commands that root runs are kept from each other.
+fn walls() -> Check {
+    let name = "Landlock";
+    if sys::has_domains() {
+        good(name, "commands of root are walled off from each other")
+    } else {
+        poor(
+            name,
+            Level::Warn,
+            "commands of root can walk out of their view through each other's /proc/PID/root",
+            "use Linux 6.12 or later with Landlock switched on (lsm=), or run commands as different users",
+        )
+    }
 }
 
 /// Whether CAP_SYS_ADMIN is effective in the first user namespace: in a nested one it is not enough for passthrough.

@@ -293,10 +293,24 @@ fn enter(view: &View, signals: &sys::Signals, start: Start<'_>) -> io::Result<()
         View::AsItIs => {}
     }
     if sys::geteuid() == 0 && !start.keep_capabilities {
+        if !matches!(view, View::UserNamespace(_)) {
+            wall_off();
+        }
         sys::renounce(&LEAVING)?;
     }
     sys::default_signals(&[sys::SIGPIPE])?;
     Ok(signals.restore_mask()?)
+}
+
+/// Keeps the command, which has no more capabilities than other commands of root elsewhere, from walking out through their
+/// directories under `/proc`. As for ordinary users, the user namespace of each does that.
+fn wall_off() {
+    match sys::enter_domain() {
+        Ok(()) => {}
+        // Inside a command that is walled off already.
+        Err(error) if matches!(error.errno(), consts::EPERM | consts::E2BIG) => log::debug!("{error}"),
+        Err(error) => log::info!("the command is not walled off from other commands of root: {error}"),
+    }
 }
 
 /// The directory, reached by path, must be the mount: a path that was swapped meanwhile leads around it.

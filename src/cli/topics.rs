@@ -27,9 +27,10 @@ line each, and begin with `unclobber: `; the same one again is counted, and all
 are summed up at the end. `unclobber help refusals` says what to do. Processes that CMD leaves behind stay guarded until they end.
 
 As root, CMD runs without CAP_SYS_ADMIN, CAP_SYS_PTRACE and
-CAP_DAC_READ_SEARCH, by which it could unmount its view or reach round it: mount(8), unshare(1) without a user
-namespace, and looking into other users' processes fail in it.
---keep-capabilities leaves them.
+CAP_DAC_READ_SEARCH, by which it could unmount its view or reach round it, and
+in a Landlock domain of its own: mount(8), unshare(1) without a user namespace,
+looking into processes outside, and connecting to abstract Unix sockets made
+outside fail in it. --keep-capabilities leaves it all that.
 
 Exit codes: CMD's own; 128 and the signal if a signal ended it; 125 if
 unclobber failed, 126 if CMD cannot be executed, 127 if it is not found; 2 for

@@ -15,14 +15,18 @@ use super::caller::{At, Who};
 use super::errno::{FsError, Result};
 use super::mount::Mount;
 use crate::clock;
+use crate::faults::{self, point};
 use crate::guard::{CacheRule, Timestamp};
 use crate::store::{FileState, Kind, Node, ROOT_ID, StoreError, libc_flags as c};
-use crate::sys::Stat;
+use crate::sys::{self, Stat};
 
 /// How long the kernel may remember what nobody changes.
 const LONG: Duration = Duration::from_secs(60);
 /// Seconds after which a request that was under way while the kernel was told to forget has certainly come.
 const SETTLE_SECONDS: i64 = 2;
+
+/// The same, of names that it was told to forget.
+const SETTLES: Duration = Duration::from_secs(2);
 
 /// How long the kernel may take to look again when it was sent back.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
@@ -275,6 +279,18 @@ impl Mount {
         true
     }
 
+    /// Whether the kernel looks a name up, at which nothing is, once more in the same call: it held an entry for the name, and
+    /// this was its revalidation. Whoever was under way while it was told to forget the entry may do so, too, if the call
+    /// makes names; others are told that there is nothing.
+    pub(super) fn looks_twice(&self, who: &Who, dir: &Node, name: &OsStr) -> bool {
+        if self.entry_gone(dir, name) {
+            return true;
+        }
+        let hash = self.entry_hash(dir, name);
+        let forgotten = self.forgotten.lock().get(&hash).copied();
+        forgotten.is_some_and(|since| since.elapsed() < SETTLES) && sys::is_making_names(who.tid)
+    }
+
     fn untell(&self, id: u64, hash: u64) {
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
             inode.told.retain(|told| told.hash != hash);
@@ -396,12 +412,16 @@ impl Mount {
                     // Programs may stand in a directory whose entry is taken away.
                     Remembers::In(hash) if self.is_still_right(dir, &name, hash) => {}
                     Remembers::In(hash) => {
+                        faults::hit(point::CACHE_BEFORE_FORGET);
+                        self.forgotten.lock().insert(hash, Instant::now());
                         kernel.forget_name(dir, &name);
                         self.forgotten(hash);
+                        faults::hit(point::CACHE_FORGOTTEN);
                     }
                 },
             }
         }
+        self.forgotten.lock().retain(|_, since| since.elapsed() < SETTLES);
         let now = clock::now();
         self.moved_dirs
             .lock()

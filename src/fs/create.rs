@@ -76,12 +76,18 @@ impl Mount {
             };
             self.judge(&who, &subject)?;
         }
-        let (file, staged) = match self.make_file(&who, &dir, name, wanted, level) {
+        let evidence = self.evidence_comes(&dir, name);
+        // It counts from the moment at which it is there: not some time after what was there before was looked at.
+        let stages = evidence.is_empty();
+        let (file, staged) = match self.make_file(&who, &dir, name, wanted, (level, stages)) {
             Ok(made) => made,
             Err(FsError::Store(StoreError::Lost(winner))) => return Err(self.name_taken(&who, &at, flags, winner)),
             Err(error) => return Err(error),
         };
-        self.adopt_created(&who, at, &mut names, wanted, level, file, staged)
+        let made = self.adopt_created(&who, at, &mut names, wanted, level, file, staged);
+        drop(names);
+        self.evidence_came(&who, evidence);
+        made
     }
 
     /// What a creation answers when something is at the name. What is there stays untouched.
@@ -129,13 +135,14 @@ impl Mount {
         dir: &Arc<Node>,
         name: &OsStr,
         wanted: Wanted,
-        level: Level,
+        (level, stages): (Level, bool),
     ) -> Result<(OwnedFd, bool)> {
         let store = &self.guard().store;
         let groups = self.setgid_groups(who, dir, wanted.mode);
         let creds = self.creds(who, wanted.umask, groups.as_deref());
         // Where nothing is refused, no publication may be lost to somebody else.
-        let staged = level == Level::Guard
+        let staged = stages
+            && level == Level::Guard
             && self.enforces()
             && self.policy().create == CreateRule::Staged
             && wanted.flags & c::O_EXCL == 0
@@ -242,7 +249,7 @@ impl Mount {
 
     /// O4, O5: the owner has bound a name, or unbound it.
     pub(super) fn note_bound(&self, who: &Who, at: &At, node: Option<&Node>) {
-        self.note_rules(at.dir.as_deref(), &at.name);
+        self.note_rules(at.dir.as_ref(), &at.name);
         let Some(key) = at.entry() else { return };
         let ledger = &self.guard().ledger;
         let bound = node.map(Node::key);
@@ -289,10 +296,12 @@ impl Mount {
         }
         let groups = self.setgid_groups(&who, &dir, mode);
         let creds = self.creds(&who, umask, groups.as_deref());
+        let evidence = self.evidence_comes(&dir, name);
         self.guard().store.make_node(&dir, name, mode, rdev, &creds)?;
         let kind = if is_file { Kind::Regular } else { Kind::Special };
         let entry = self.made(&who, &at, &dir, kind);
         drop(names);
+        self.evidence_came(&who, evidence);
         entry
     }
 
@@ -307,9 +316,11 @@ impl Mount {
         let names = self.free_name(&who, "mkdir", &dir, name)?;
         let groups = self.setgid_groups(&who, &dir, mode);
         let creds = self.creds(&who, umask, groups.as_deref());
+        let evidence = self.evidence_comes(&dir, name);
         self.guard().store.make_dir(&dir, name, mode, &creds)?;
         let entry = self.made(&who, &at(&dir, name), &dir, Kind::Directory);
         drop(names);
+        self.evidence_came(&who, evidence);
         entry
     }
 
@@ -323,9 +334,11 @@ impl Mount {
         self.check_dir(&who, &dir)?;
         let names = self.free_name(&who, "symlink", &dir, name)?;
         let creds = self.creds(&who, 0, None);
+        let evidence = self.evidence_comes(&dir, name);
         self.guard().store.make_symlink(&dir, name, target, &creds)?;
         let entry = self.made(&who, &at(&dir, name), &dir, Kind::Symlink);
         drop(names);
+        self.evidence_came(&who, evidence);
         entry
     }
 
@@ -350,6 +363,7 @@ impl Mount {
             // By the new name the content could be changed unseen, and the old one leads to it still.
             self.guard().hold(&node, from);
         }
+        let evidence = self.evidence_comes(&dir, name);
         if node.kind() == Kind::Regular {
             let state = node.content().lock();
             self.metadata_change(&node, &state, || {
@@ -368,6 +382,7 @@ impl Mount {
         }
         self.record_change(&who, ("link", Change::Link), (&old, Some(&at)), level, Some(&node));
         drop(names);
+        self.evidence_came(&who, evidence);
         let entry = self.entry(&node, &stat);
         self.entry_known(&dir, name, &node, since);
         self.attributes_changed(&node);

@@ -173,7 +173,7 @@ impl Mount {
             self.keep_what_may_be_written_over(&open, &stat);
         }
         drop(state);
-        self.note_rules(open.at().dir.as_deref(), &open.at().name);
+        self.note_rules(open.at().dir.as_ref(), &open.at().name);
         told
     }
 

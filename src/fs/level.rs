@@ -420,7 +420,7 @@ impl Guard {
     }
 
     /// The built-in rule that speaks of a directory, and whether that is settled: a marker may still appear.
-    fn built_in(&self, node: &Node, parent: &Arc<Node>, name: &OsStr) -> (Option<usize>, bool) {
+    pub(super) fn built_in(&self, node: &Node, parent: &Arc<Node>, name: &OsStr) -> (Option<usize>, bool) {
         let Some(index) = matching(name, Kind::Directory) else {
             return (None, true);
         };

@@ -14,6 +14,7 @@ use super::errno::{FsError, Result};
 use super::ledger::entry_key;
 use super::mount::Mount;
 use super::virtual_dir::is_virtual;
+use crate::faults::{self, point};
 use crate::guard::Timestamp;
 use crate::store::{Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat, Statfs};
@@ -51,6 +52,7 @@ impl Mount {
         if guard.store.is_hidden(&dir, name) {
             return Err(FsError::Errno(c::ENOENT));
         }
+        faults::hit(point::LOOKUP_ARRIVED);
         let at = guard.ledger.latest();
         let since = self.changes_seen();
         let found = match self.staged_child(&dir, name) {
@@ -71,7 +73,7 @@ impl Mount {
                 Ok(entry)
             }
             Err(error) if error.errno() == c::ENOENT => {
-                let revalidates = self.entry_gone(&dir, name);
+                let revalidates = self.looks_twice(&who, &dir, name);
                 who.found_nothing(&dir, name);
                 if self.notes_looks(&who, &dir, name) {
                     who.missed(&dir, name, at, revalidates);

@@ -16,6 +16,7 @@ mod dir;
 mod doers;
 mod errno;
 mod events;
+mod evidence;
 mod explain;
 mod explained;
 mod flags;

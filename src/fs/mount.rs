@@ -97,6 +97,8 @@ pub struct Mount {
     pub(super) kernel: OnceLock<Box<dyn KernelCache>>,
     /// Changes made by others, so far.
     pub(super) changes: AtomicU64,
+    /// Names that it was told to forget just now, and when: somebody may be under way by them.
+    pub(super) forgotten: Mutex<HashMap<u64, Instant>>,
     /// What it is to be told to forget.
     pub(super) doubts: Mutex<HashSet<Doubt>>,
     /// Directories that may not be where it believes them.
@@ -126,6 +128,7 @@ impl Mount {
             names: RandomState::new(),
             kernel: OnceLock::new(),
             changes: AtomicU64::new(0),
+            forgotten: Mutex::default(),
             doubts: Mutex::default(),
             moved_dirs: Mutex::default(),
             files: Sharded::default(),

@@ -40,6 +40,21 @@ impl Drop for MovedDir<'_> {
     }
 }
 
+impl MovedDir<'_> {
+    pub(super) fn dir(&self) -> &Arc<Node> {
+        &self.dir
+    }
+
+    pub(super) fn was_guarded(&self) -> bool {
+        self.before != Level::Off
+    }
+
+    /// It goes on being guarded as it was.
+    pub(super) fn stays(&mut self) {
+        self.releases = false;
+    }
+}
+
 impl Mount {
     /// The directory among what is renamed, with its level now.
     pub(super) fn before_move(&self, node: &Arc<Node>) -> Option<MovedDir<'_>> {
@@ -99,7 +114,7 @@ impl Mount {
 
     /// Shows every guarded regular file below a directory to `look`, until that has seen enough; says whether it was
     /// shown all.
-    fn walk(
+    pub(super) fn walk(
         &self,
         top: &Arc<Node>,
         mut look: impl FnMut(&Arc<Node>, &Arc<Node>, &Stat, &std::ffi::OsStr) -> ControlFlow<()>,

@@ -31,6 +31,7 @@ impl Mount {
         self.refuse_rules_name(&who, "unlink", &dir, name)?;
         let at = at(&dir, name);
         let mut names = dir.names().lock();
+        self.evidence_goes(&dir, name);
         let mut tries = TRIES;
         let done = loop {
             tries -= 1;
@@ -185,6 +186,7 @@ impl Mount {
         if node.has_staged() {
             return Err(FsError::Errno(c::ENOTEMPTY));
         }
+        self.evidence_goes(&dir, name);
         store.pin(&node)?;
         let done = sys::rmdir_at(&*store.fd(&dir)?, name);
         if done.is_err() {

@@ -5,6 +5,7 @@
 //! what is true of a file that nobody can change here.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Guard;
@@ -57,11 +58,13 @@ impl Mount {
     }
 
     /// A name was bound or unbound, or what it leads to was changed: rules may say something else now.
-    pub(super) fn note_rules(&self, dir: Option<&Node>, name: &OsStr) {
+    pub(super) fn note_rules(&self, dir: Option<&Arc<Node>>, name: &OsStr) {
         let is_root = || dir.is_some_and(|dir| dir.id() == self.guard().store.root().id());
         if name == IGNORE_NAME {
             if let Some(dir) = dir {
                 self.guard().ignore_file_bound(dir);
+                // What others change from now on is ignored, though nobody may ask about that before they do.
+                self.guard().ignore_file(dir, None);
             }
             self.guard().places.fetch_add(1, Ordering::AcqRel);
         } else if name == FILE_NAME && is_root() {

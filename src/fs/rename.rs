@@ -72,6 +72,13 @@ impl Mount {
         self.check_dirs(&who, [&from, &to])?;
         faults::hit(point::RENAME_ARRIVED);
         let mut locks = lock_both(&from, &to);
+        let exchanges = flags & c::RENAME_EXCHANGE != 0;
+        let mut evidence = vec![self.evidence_comes(&to, new_name)];
+        self.evidence_goes(&from, old_name);
+        if exchanges {
+            evidence.push(self.evidence_comes(&from, old_name));
+            self.evidence_goes(&to, new_name);
+        }
         let mut tries = TRIES;
         let done = loop {
             tries -= 1;
@@ -89,6 +96,9 @@ impl Mount {
         self.name_changed(&to, new_name);
         for moved in moved.into_iter().flatten() {
             self.after_move(&who, moved);
+        }
+        for evidence in evidence {
+            self.evidence_came(&who, evidence);
         }
         Ok(())
     }

@@ -66,11 +66,11 @@ struct Ignores {
 }
 
 /// What an ignore file said from some moment on: it holds for changes that came later. Owners' changes are told by their
-/// generation; an outsider's by its date, since it is noticed some time after it was made.
+/// generation; an outsider's by its date, since it is noticed some time after it was made, as an ignore file of theirs is.
 #[derive(Debug)]
 struct Version {
     since: Generation,
-    read_at: Timestamp,
+    made_at: Timestamp,
     file: Option<Arc<IgnoreFile>>,
 }
 
@@ -82,7 +82,7 @@ impl Ignores {
     fn at(&self, change: &Change) -> Option<Arc<IgnoreFile>> {
         let held = |version: &&Version| match change.author {
             Author::Owner(_) => version.since < change.generation,
-            Author::Outsider | Author::Several => version.read_at < change.at,
+            Author::Outsider | Author::Several => version.made_at < change.at,
         };
         self.versions.iter().rev().find(held)?.file.clone()
     }
@@ -270,7 +270,7 @@ impl Guard {
         if ignores.versions.is_empty() {
             ignores.versions.push(Version {
                 since: Generation(0),
-                read_at: Timestamp::default(),
+                made_at: Timestamp::default(),
                 file: None,
             });
         }
@@ -310,16 +310,17 @@ impl Guard {
         }
         let ignores = known.entry(dir.key()).or_default();
         let old = stat.as_ref().is_some_and(|stat| stat.ctime <= began);
-        let (since, read_at) = if old && ignores.versions.is_empty() {
+        let (since, made_at) = if old && ignores.versions.is_empty() {
             (Generation(0), Timestamp::default())
         } else {
-            (self.ledger.latest(), crate::clock::now())
+            let made_at = stat.as_ref().map_or_else(crate::clock::now, |stat| stat.ctime);
+            (self.ledger.latest(), made_at)
         };
         let file = file.map(Arc::new);
         let seen = stat.as_ref().map(seen).or(now);
         let version = Version {
             since,
-            read_at,
+            made_at,
             file: file.clone(),
         };
         ignores.push(seen, version);

@@ -230,6 +230,15 @@ pub const BUILT_IN: &[Rule] = &[
     file("#*#", EDITOR),
 ];
 
+/// Whether a name is evidence for some directory, beside it or in it.
+#[must_use]
+pub fn is_marker(name: &OsStr) -> bool {
+    let is = |marker: &Marker| match marker {
+        Marker::Sibling(marker) | Marker::Child(marker) => name == OsStr::new(marker),
+    };
+    BUILT_IN.iter().any(|rule| rule.markers.iter().any(is))
+}
+
 const TARGET: &[Marker] = &[
     Marker::Sibling("Cargo.toml"),
     Marker::Sibling("pom.xml"),

@@ -12,6 +12,7 @@ mod error;
 mod fanotify;
 mod fd;
 mod flags;
+mod landlock;
 mod mount;
 mod names;
 mod own;
@@ -37,6 +38,7 @@ pub use fd::{
     Handle, dup, fd_path, handle_at, handle_of, open_at, open_by_handle, open_child, open_path, open_tmpfile, reopen,
 };
 pub use flags::{FlagCall, FlagData, file_flags};
+pub use landlock::{enter_domain, has_domains};
 pub use mount::{
     FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, private_mount,
     umount, unshare_mount_ns, unshare_user_and_mount_ns,
@@ -51,8 +53,9 @@ pub use own::{
 };
 pub use probe::{exchange_names, kernel_release, mount_forbids_exec};
 pub use process::{
-    PidInfo, ProcStat, ProcStatus, command_of, executable_of, makes_names, maps_writable, pidfd_exited, pidfd_info,
-    pidfd_open, proc_cgroup, program_of, read_proc_stat, read_proc_status, same_pid_namespace, syscall_of,
+    PidInfo, ProcStat, ProcStatus, command_of, executable_of, is_making_names, makes_names, maps_writable,
+    pidfd_exited, pidfd_info, pidfd_open, proc_cgroup, program_of, read_proc_stat, read_proc_status,
+    same_pid_namespace, syscall_of,
 };
 pub use socket::{MAX_FDS, PeerCred, peer_cred, peer_pidfd, recv_with_fds, send_with_fds};
 pub use spawn::{

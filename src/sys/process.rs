@@ -240,6 +240,28 @@ pub fn maps_writable(pid: u32, ino: u64) -> bool {
     })
 }
 
+/// Whether the system call that a thread sits in may make a name in a directory; also where we may not look.
+#[must_use]
+pub fn is_making_names(tid: u32) -> bool {
+    read_proc(tid, "syscall").map_or(true, |text| call_makes_names(&text))
+}
+
+/// The same from `/proc/TID/syscall`: the number of the call and its arguments, or a word while the thread runs.
+fn call_makes_names(text: &str) -> bool {
+    let mut fields = text.split_ascii_whitespace();
+    let Some(number) = fields.next().and_then(|field| field.parse::<i64>().ok()) else {
+        return true;
+    };
+    let flags_at = match number {
+        libc::SYS_open => 1,
+        libc::SYS_openat => 2,
+        _ => return number < 0 || makes_names(number),
+    };
+    let flags = fields.nth(flags_at).and_then(|field| field.strip_prefix("0x"));
+    let flags = flags.and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    flags.is_none_or(|flags| flags & i64::from(libc::O_CREAT) != 0)
+}
+
 /// Whether a system call of this number may make a name in a directory.
 #[must_use]
 pub fn makes_names(number: i64) -> bool {
@@ -271,6 +293,25 @@ pub fn makes_names(number: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_makes_a_name_is_told_from_one_that_looks() {
+        let call =
+            |number: i64, flags: i32| format!("{number} 0xffffff9c 0x7ffe {flags:#x} 0x1b6 0x0 0x0 0x7ffd 0x7f1a\n");
+        assert!(call_makes_names(&call(
+            libc::SYS_openat,
+            libc::O_CREAT | libc::O_WRONLY
+        )));
+        assert!(!call_makes_names(&call(libc::SYS_openat, libc::O_WRONLY)));
+        assert!(call_makes_names(&call(libc::SYS_openat2, 0)));
+        assert!(call_makes_names(&call(libc::SYS_renameat2, 0)));
+        assert!(!call_makes_names(&call(libc::SYS_newfstatat, 0)));
+        assert!(call_makes_names(&format!("{} 0x7ffe 0x40 0x1b6", libc::SYS_open)));
+        assert!(!call_makes_names(&format!("{} 0x7ffe 0x0 0x1b6", libc::SYS_open)));
+        for unknown in ["running\n", "-1 0x7ffe 0x7f1a\n", "", "257"] {
+            assert!(call_makes_names(unknown), "{unknown}");
+        }
+    }
 
     #[test]
     fn a_command_name_with_parentheses_does_not_shift_the_fields() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::common::tree::tool_is_there;
+use crate::common::tree::{say, tool_is_there};
 use crate::common::wait::{PATIENCE, wait_until};
 use crate::contained::{Place, Who, contained, lives, nothing, text};
 
@@ -345,5 +345,101 @@ fn a_guarded_command_of_root_cannot_leave_its_view() {
         let out = [&words[..], &["sh", "-c", "umount -l .; cd /; cd $W; echo mine > f"]].concat();
         assert_eq!(place.unclobber(&out).code, 0);
         assert_eq!(text(place.at("f")), "mine\n");
+    });
+}
+
+/// A command of somebody else with the same user and rights, by whose directories the unguarded one can be reached.
+const ELSEWHERE: &str = "mkdir -p $B/home/elsewhere; \
+    $U run -w $B/home/elsewhere --owner E -- sh -c 'cd $W; exec 3<$W; echo $$ > $B/home/pid; sleep 100 & echo $! > $B/home/nap; wait' & \
+    until [ -s $B/home/nap ]; do sleep 0.1; done";
+
+/// Tries each way from a guarded command to that other one; none leads to the file.
+fn nothing_leads_through_others(place: &Place) {
+    let work = place.work().display().to_string();
+    let ways = [
+        format!("cd /proc/$(cat $B/home/pid)/root{work}"),
+        format!("cd /proc/$(cat $B/home/nap)/root{work}"),
+        "cd /proc/$(cat $B/home/pid)/cwd".to_owned(),
+        "cd /proc/$(cat $B/home/pid)/fd/3".to_owned(),
+        "exec nsenter -t $(cat $B/home/pid) -m sh -c \"cd $W; echo mine > f\"".to_owned(),
+        format!("cat /proc/$(cat $B/home/pid)/root{work}/f || exit 1"),
+    ];
+    for way in ways {
+        let left = place.sh(&format!("$U run -w $W --owner A -- sh -c '{way}; echo mine > f'"));
+        assert!(left.code != 0, "{way}: {left:?}");
+        assert_eq!(text(place.at("f")), "one\n", "{way}");
+    }
+}
+
+// semantics: G7
+#[test]
+fn a_guarded_command_of_root_cannot_leave_through_another_one() {
+    let name = "life::a_guarded_command_of_root_cannot_leave_through_another_one";
+    contained(name, Who::Root, nothing, |place| {
+        let doctor = place.sh("$U doctor $W").out;
+        if doctor.contains("warn  Landlock") {
+            say(&format!("SKIPPED {name}: the kernel has no Landlock"));
+            return;
+        }
+        fs::write(place.at("f"), "one\n").expect("a file");
+        place.sh_ok(ELSEWHERE);
+        nothing_leads_through_others(place);
+        // Also on a mount that it joins.
+        let m = place.mount(&place.work(), "m", &["--owner-by", "session"]);
+        let way = format!("cat /proc/$(cat $B/home/pid)/root{}/f", place.work().display());
+        let left = place.sh(&format!("$U run -w {} --owner J -- sh -c '{way}'", m.display()));
+        assert!(left.code != 0 && left.out.is_empty(), "{left:?}");
+        place.umount(&m);
+        place.sh_ok("kill $(cat $B/home/pid) $(cat $B/home/nap)");
+    });
+}
+
+// semantics: G7
+#[test]
+fn a_guarded_command_of_a_user_cannot_leave_through_another_one() {
+    let name = "life::a_guarded_command_of_a_user_cannot_leave_through_another_one";
+    contained(name, Who::User, nothing, |place| {
+        fs::write(place.at("f"), "one\n").expect("a file");
+        place.sh_ok(ELSEWHERE);
+        nothing_leads_through_others(place);
+        place.sh_ok("kill $(cat $B/home/pid) $(cat $B/home/nap)");
+    });
+}
+
+// semantics: G2 G7
+#[test]
+fn what_a_command_of_root_may_do_to_its_own_it_still_may() {
+    let name = "life::what_a_command_of_root_may_do_to_its_own_it_still_may";
+    contained(name, Who::Root, nothing, |place| {
+        fs::write(place.at("f"), "one\n").expect("a file");
+        let own = [
+            // To look into and trace its children.
+            "sleep 100 & cat /proc/$!/environ >n && readlink /proc/$!/root /proc/$!/cwd && kill $!",
+            "python3 - <<EOF\nimport ctypes, os, signal\nlibc = ctypes.CDLL(None, use_errno=True)\npid = os.fork()\n\
+if not pid: signal.pause()\nassert libc.ptrace(16, pid, 0, 0) == 0, ctypes.get_errno()\nos.waitpid(pid, 0)\n\
+assert libc.ptrace(17, pid, 0, 0) == 0\nos.kill(pid, 9)\nEOF",
+            // Mounts and roots of its own.
+            "unshare -Urm sh -ec 'mount -t tmpfs none /mnt; mount --bind /proc /mnt; mkdir -p d; chroot / true'",
+            // Files on other filesystems, across directories, special ones, and unnamed ones.
+            "mkdir one two && echo x >one/x && mv one/x two/y && ln two/y one/z && mknod one/fifo p && mknod one/null c 1 3",
+            "mkdir $B/home/away && echo x >$B/home/away/x && mv $B/home/away/x $B/home/y && mknod $B/home/null c 1 3",
+            // Sockets in files and abstract ones, and signals to processes outside.
+            "python3 - <<EOF\nimport socket\nfor name in 'sock', chr(0) + 'unclobber-test':\n    \
+a = socket.socket(socket.AF_UNIX); a.bind(name); a.listen()\n    b = socket.socket(socket.AF_UNIX); b.connect(name)\nEOF",
+            "kill -0 1",
+            // Another owner below it, and below that.
+            "$U run --owner H -- sh -c 'cat f && $U run --owner I -- cat f && echo new >f'",
+        ];
+        for script in own {
+            let script = script.replace('\'', "'\\''");
+            let done = place.sh(&format!("$U run -w $W --owner A -- sh -ec '{script}'"));
+            assert_eq!(done.code, 0, "{script}: {done:?}");
+        }
+        // The many that there can be below each other.
+        let deep = (0..20).fold("true".to_owned(), |inner, level| {
+            format!("$U run --owner L{level} -- {inner}")
+        });
+        let done = place.sh(&format!("cd $W && {deep}"));
+        assert_eq!(done.code, 0, "{done:?}");
     });
 }
