@@ -631,6 +631,13 @@ fn act(path: &Path, act: Act) -> std::io::Result<()> {
     }
 }
 
+/// The kernel tells of a close after it has returned, and until then what somebody outside writes counts as the writer's
+/// (O10): an answer and the change must not stand on two sides of that.
+fn wait_for_closes(tree: &support::Tree) {
+    let open = || tree.guard.status().mounts.iter().any(|mount| mount.open_files > 0);
+    assert!(wait_until(PATIENCE, || !open()), "a handle stays open");
+}
+
 // semantics: W2
 #[test]
 fn what_would_happen_is_what_happens() {
@@ -700,10 +707,7 @@ fn what_would_happen_is_what_happens() {
             answer.views[0].clone()
         });
         let done = act(&point.join(name), what);
-        // The kernel tells of a close after it has returned, and until then what somebody outside writes counts as the
-        // writer's (O10): the answer and the change must not stand on two sides of that.
-        let open = || tree.guard.status().mounts.iter().any(|mount| mount.open_files > 0);
-        assert!(wait_until(PATIENCE, || !open()), "step {step}: a handle stays open");
+        wait_for_closes(&tree);
         // The thread's next request: it was told whatever it was told.
         fs::metadata(point.join("other")).expect("another file");
         let Some(told) = told else { continue };

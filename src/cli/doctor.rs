@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::DoctorArgs;
+use super::folding;
 use super::fuse_options::MountFlags;
 use super::mounting;
 use super::output::{FAILED, Problem, Style, print};
@@ -342,6 +343,12 @@ fn directory(place: &Place) -> Vec<Check> {
             "nothing to do: files are opened by name instead",
         ),
     }];
+    checks.push(if folding::folds_case(place) {
+        let found = "names that differ only in case are one name: it cannot be guarded";
+        poor(name, Level::Fail, found, "use a filesystem that tells them apart")
+    } else {
+        good("names", "told apart by case")
+    });
     let trial = place.path.join(format!(".unclobber-doctor-{}", std::process::id()));
     if let Err(error) = fs::create_dir(&trial) {
         let found = format!("nothing can be created in {}: {error}", place.path.display());

@@ -131,7 +131,8 @@ pub(crate) fn check_guardable(place: &Place) -> Result<(), Problem> {
                 .hint("name a directory below it"),
         );
     }
-    check_no_kernel_view(place, "guard")
+    check_no_kernel_view(place, "guard")?;
+    super::folding::check(place)
 }
 
 /// Refuses `/proc` and `/sys`: no file of anybody is there, and the guard itself looks at both through their names, so

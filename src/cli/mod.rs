@@ -7,6 +7,7 @@ mod args;
 mod attic;
 mod doctor;
 mod event_reader;
+mod folding;
 mod fuse_options;
 mod guard;
 mod guarding;

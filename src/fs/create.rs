@@ -1,10 +1,5 @@
 //! Making names: files staged or claimed at once, directories, special files, symbolic and hard links.
 
-#![expect(
-    clippy::significant_drop_tightening,
-    reason = "a lock is held from the check to the change on purpose"
-)]
-
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

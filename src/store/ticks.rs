@@ -3,9 +3,11 @@
 //! A version is known by its size and times. Where two changes within one tick of the filesystem's clock get the same
 //! times, a version dated by the tick that still runs may be changed again and look the same: it must not be trusted.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use super::libc_flags as c;
 use crate::clock;
 use crate::guard::Timestamp;
 use crate::sys::{self, Stat, TimeSet};
@@ -25,16 +27,24 @@ const TRIES: usize = 3;
 pub struct Ticks(Option<Duration>);
 
 impl Ticks {
-    /// Finds out by an unnamed file; where there is none, a filesystem and kernel that are known to be fine are.
+    /// Finds out by an unnamed file; where there are none, by one with a name, that is there for a moment; where nothing can
+    /// be made, by what is known.
     pub(super) fn probe(root: &OwnedFd, unnamed: Option<&OwnedFd>) -> Self {
-        let Some(file) = unnamed else {
-            let kind = sys::statfs(root).map_or(0, |found| found.kind);
-            return Self(if is_known_fine(kind, &sys::kernel_release()) {
-                None
-            } else {
-                Some(KERNEL_TICK)
-            });
-        };
+        if let Some(file) = unnamed {
+            return Self::by_changing(file);
+        }
+        if let Some(named) = Named::make(root) {
+            return Self::by_changing(&named.file);
+        }
+        let kind = sys::statfs(root).map_or(0, |found| found.kind);
+        if is_known_fine(kind, &sys::kernel_release()) {
+            return Self(None);
+        }
+        let whole = sys::stat(root).is_ok_and(|stat| stat.mtime.nsec == 0 && stat.ctime.nsec == 0);
+        Self(Some(if whole { SECONDS_TICK } else { KERNEL_TICK }))
+    }
+
+    fn by_changing(file: &OwnedFd) -> Self {
         let mut times = Vec::new();
         for _ in 0..=PROBES {
             if sys::pwrite(file, b"x", 0).is_err() {
@@ -98,6 +108,30 @@ impl Ticks {
                 log::debug!("{error}");
                 Ok(stat)
             }
+        }
+    }
+}
+
+/// A file that goes when this does.
+#[derive(Debug)]
+struct Named<'r> {
+    root: &'r OwnedFd,
+    name: OsString,
+    file: OwnedFd,
+}
+
+impl<'r> Named<'r> {
+    fn make(root: &'r OwnedFd) -> Option<Self> {
+        let name = OsString::from(format!(".unclobber-probe-{}", std::process::id()));
+        let file = sys::open_at(root, &name, c::O_RDWR | c::O_CREAT | c::O_EXCL, 0o600).ok()?;
+        Some(Self { root, name, file })
+    }
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = sys::unlink_at(self.root, &self.name) {
+            log::warn!("{error}");
         }
     }
 }

@@ -198,12 +198,60 @@ fn tmpfs_and_overlayfs() {
     });
 }
 
+/// Where names that differ only in case are one name, nothing is guarded, and that is said.
+fn one_name_in_any_case(place: &Place) {
+    fs::write(place.at("f"), "one").expect("a file");
+    assert_eq!(text(place.at("F")), "one");
+    for (content, left) in [("f", vec!["f".to_owned()]), ("", Vec::new())] {
+        if content.is_empty() {
+            fs::remove_file(place.at("f")).expect("no name is left to look at");
+        }
+        for refused in [
+            place.sh("$U run -w $W --owner A -- true"),
+            place.sh("mkdir -p $B/mnt/case; $U mount $W $B/mnt/case"),
+        ] {
+            assert!(refused.code != 0, "{refused:?}");
+            assert!(refused.err.contains("differ only in case are one name"), "{refused:?}");
+        }
+        let doctor = place.sh("$U doctor $W");
+        assert!(
+            doctor.code != 0 && doctor.out.contains("differ only in case"),
+            "{doctor:?}"
+        );
+        let names: Vec<_> = fs::read_dir(place.work()).expect("a listing").flatten().collect();
+        let names: Vec<_> = names
+            .iter()
+            .map(|name| name.file_name().into_string().expect("text"))
+            .collect();
+        assert_eq!(names, left, "nothing is left behind");
+    }
+}
+
 #[test]
 fn vfat() {
     contained("filesystems::vfat", Who::Root, nothing, |place| {
         if on_image(place, "vfat", 32, &["mkfs.vfat"], "") {
-            short_list(place, &place.work());
+            one_name_in_any_case(place);
         }
+    });
+}
+
+#[test]
+fn exfat_by_a_helper() {
+    contained("filesystems::exfat_by_a_helper", Who::Root, nothing, |place| {
+        let made = place.sh(
+            "truncate -s 32M $B/image && mkfs.exfat $B/image >&2 && loop=$(losetup -f --show $B/image) && \
+             mount.exfat-fuse $loop $W >&2 && losetup -d $loop && stat -f -c %T $W",
+        );
+        if made.code != 0 || made.out.trim() != "fuseblk" {
+            say(&format!(
+                "SKIPPED exfat: it cannot be mounted here: {}",
+                made.err.trim()
+            ));
+            return;
+        }
+        one_name_in_any_case(place);
+        place.sh_ok("umount $W");
     });
 }
 
@@ -263,6 +311,36 @@ fn a_filesystem_without_links_unnamed_files_or_handles() {
         // The first mount starts the guard, under the filter; the others find it.
         place.sh_ok("mkdir $B/mnt/first && python3 $B/plain.py $U mount $W $B/mnt/first --linger 60");
         list(place, &place.work());
+    });
+}
+
+// semantics: V8
+#[test]
+fn a_filesystem_that_dates_by_the_second_and_has_no_unnamed_files() {
+    let name = "filesystems::a_filesystem_that_dates_by_the_second_and_has_no_unnamed_files";
+    contained(name, Who::Root, nothing, |place| {
+        if !on_image(place, "ext4", 64, &["mkfs.ext4", "-q", "-F", "-I", "128"], "") {
+            return;
+        }
+        fs::write(place.base().join("plain.py"), PLAIN).expect("the filter");
+        let first = "rm -rf $W/lost+found; mkdir $B/mnt/first && python3 $B/plain.py $U mount $W $B/mnt/first --owner A --linger 60";
+        let mounted = place.sh(first);
+        if mounted.err.contains("AssertionError") {
+            say(&format!("SKIPPED {name}: system calls cannot be filtered here"));
+            return;
+        }
+        assert_eq!(mounted.code, 0, "{mounted:?}");
+        let listed = fs::read_dir(place.work()).expect("a listing").count();
+        assert_eq!(listed, 0, "what it was found out by is gone");
+        let a = place.base().join("mnt/first");
+        for round in 0..20 {
+            fs::write(place.at("f"), "one").expect("an outsider's change");
+            assert_eq!(text(a.join("f")), "one");
+            fs::write(place.at("f"), "two").expect("an outsider's change, mostly of the same second");
+            assert!(fs::write(a.join("f"), "mine").is_err(), "round {round}");
+            assert_eq!(text(place.at("f")), "two");
+        }
+        place.umount(&a);
     });
 }
 
