@@ -194,6 +194,64 @@ fn what_is_in_the_way_is_not_replaced_and_an_undo_exchanges() {
     assert_eq!(works(&tree, &["attic", "list"]), "nothing is kept\n");
 }
 
+// semantics: A5 A10
+#[test]
+fn an_undo_goes_on_past_what_cannot_be_restored() {
+    let Some((tree, mut a)) = guarded("undo past what is blocked", &[]) else {
+        return;
+    };
+    tree.write("g", OLD);
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm f"));
+    fine(&a.sh("rm g"));
+    // The latest is in the way of nothing but itself.
+    fine(&a.sh("echo new >g"));
+    drop(a);
+    let done = run(&tree, &["undo"]);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "restored f\n");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        told.contains("as g: something is there") && told.contains("1 kept file could not be restored"),
+        "{told}"
+    );
+    assert_eq!(
+        (tree.read("f").as_deref(), tree.read("g").as_deref()),
+        (Some(OLD), Some("new\n"))
+    );
+}
+
+// semantics: A8
+#[test]
+fn an_empty_attic_goes_while_the_guard_stays() {
+    if !require_fuse("attic of a lingering guard") {
+        return;
+    }
+    let tree = Tree::new();
+    for name in ["f", "g", "h"] {
+        tree.write(name, OLD);
+    }
+    let linger = |text: &str| {
+        works(
+            &tree,
+            &["run", "--linger", "10m", "--owner", "a", "--", "sh", "-c", text],
+        )
+    };
+    // What was read before it was removed is not kept, though it goes by way of the attic.
+    linger("cat f; rm f");
+    assert!(works(&tree, &["status", "."]).contains("stays 10m"));
+    assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic stays");
+    // What is kept stays, until it is brought back.
+    linger("rm g");
+    assert!(home(&tree).exists());
+    assert_eq!(works(&tree, &["undo"]), "restored g\n");
+    assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic stays");
+    linger("rm h");
+    assert_eq!(listed(&tree).len(), 1);
+    kill_guard(&tree);
+}
+
 // semantics: A5
 #[test]
 fn a_copy_in_the_attic_and_a_copy_out_of_it_are_whole() {
@@ -385,14 +443,11 @@ fn pruning_drops_what_is_old_or_all() {
     make_old(&tree, "f");
     assert_eq!(
         works(&tree, &["attic", "prune", "--older-than", "1d"]),
-        "dropped 1 kept files, 4 B\n"
+        "dropped 1 kept file, 4 B\n"
     );
     let left = listed(&tree);
     assert_eq!((left.len(), text(&left[0], "path")), (1, "g".to_owned()), "{left:?}");
-    assert_eq!(
-        works(&tree, &["attic", "prune", "--all"]),
-        "dropped 1 kept files, 6 B\n"
-    );
+    assert_eq!(works(&tree, &["attic", "prune", "--all"]), "dropped 1 kept file, 6 B\n");
     assert!(listed(&tree).is_empty());
     assert_eq!(run(&tree, &["attic", "prune"]).status.code(), Some(2));
     // Somebody takes the empty attic away under a running guard: what is displaced next is kept all the same.

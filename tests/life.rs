@@ -321,6 +321,115 @@ fn a_dead_mount_is_cleared_by_the_next_command() {
 }
 
 #[test]
+fn of_a_dead_mount_it_is_said_what_helps_and_nothing_clears_it_unasked() {
+    let Some(place) = Place::new() else { return };
+    let dir = place.dir.display().to_string();
+    let file = format!("{dir}/f");
+    let outside = |words: &[&str]| {
+        let mut command = place.command(words);
+        command.current_dir("/").output().expect("the program starts")
+    };
+    assert_eq!(code(&outside(&["mount", &dir])), 0);
+    fs::write(place.dir.join("new"), "made\n").expect("a change that is on record");
+    let (shown, said) = (place.runtime.join("shown"), place.runtime.join("said"));
+    let mut follower = place.command(&["log", "--follow", &dir]);
+    let mut follower = follower
+        .current_dir("/")
+        .stdout(fs::File::create(&shown).expect("a file"))
+        .stderr(fs::File::create(&said).expect("a file"))
+        .spawn()
+        .expect("log --follow");
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    until("it follows", || read(&shown).contains("create new"));
+    place.kill_guard(unclobber::sys::SIGKILL);
+    until("it says that the guard has ended", || read(&said).contains("hint: "));
+    let told = read(&said);
+    follower.kill().and_then(|()| follower.wait()).expect("its end");
+    assert!(
+        told.contains("has ended without a word") && told.contains("the directory is whole"),
+        "{told}"
+    );
+    let status = text(&outside(&["status"]).stdout);
+    assert!(
+        status.contains(&format!("{dir}  its guard has ended"))
+            && status.contains("the directory beneath is whole")
+            && status.contains(&format!("unclobber umount {dir}")),
+        "{status}"
+    );
+    let listed = text(&outside(&["status", "--json"]).stdout);
+    assert!(listed.contains("\"dead_mounts\": [\n"), "{listed}");
+    for words in [
+        vec!["status", &dir],
+        vec!["why", &file],
+        vec!["attic", "list", &dir],
+        vec!["undo", &dir],
+        vec!["log", &dir],
+        vec!["report", &dir],
+        vec!["rules", &file],
+        vec!["allow", &file],
+        vec!["doctor", &dir],
+    ] {
+        let output = outside(&words);
+        let errors = text(&output.stderr);
+        let failed = if words[0] == "why" { 125 } else { 1 };
+        assert_eq!(code(&output), failed, "{words:?}: {output:?}");
+        assert!(
+            errors.contains("its guard has ended")
+                && errors.contains("the directory beneath is whole")
+                && errors.contains(&format!("hint: take the dead mount away: unclobber umount {dir}")),
+            "{words:?}: {errors}"
+        );
+        assert!(place.is_mounted(), "{words:?} has cleared it");
+    }
+    assert_eq!(code(&outside(&["umount", &dir])), 0);
+    assert_eq!(fs::read_to_string(&file).expect("whole"), "one\n");
+    assert_eq!(text(&outside(&["status"]).stdout), "nothing is guarded\n");
+}
+
+#[test]
+fn inside_a_run_mounting_and_unmounting_have_hints_of_their_own() {
+    let Some(place) = Place::new() else { return };
+    let dir = place.dir.display().to_string();
+    let inside = |words: &str| {
+        let line = format!("cd / && '{PROGRAM}' {words}");
+        text(&place.run(&["run", "--owner", "A", "--", "sh", "-c", &line]).stderr)
+    };
+    let umount = inside(&format!("umount {dir}"));
+    assert!(umount.contains("hint: end the command or shell"), "{umount}");
+    let mount = inside(&format!("mount {dir}"));
+    assert!(
+        mount.contains("hint: owner A works in a guarded view here already"),
+        "{mount}"
+    );
+    let other = place.runtime.join("other");
+    fs::create_dir(&other).expect("a directory");
+    let mount = inside(&format!("mount {}", other.display()));
+    assert!(mount.contains("cannot mount: mount outside the run"), "{mount}");
+    // On a mount that everybody sees, somebody outside can end it.
+    let mut command = place.command(&["mount", &dir]);
+    assert_eq!(code(&command.current_dir("/").output().expect("mount")), 0);
+    let umount = inside(&format!("umount {dir}"));
+    assert!(
+        umount.contains(&format!(
+            "hint: outside the run, or by whoever mounted it: unclobber umount {dir}"
+        )),
+        "{umount}"
+    );
+    assert!(place.is_mounted());
+}
+
+#[test]
+fn who_asks_for_nothing_is_told_how_to_begin() {
+    let output = Command::new(PROGRAM).output().expect("the program starts");
+    let told = text(&output.stderr);
+    assert_eq!(code(&output), 2);
+    assert!(output.stdout.is_empty() && told.lines().count() < 20, "{output:?}");
+    for part in ["unclobber run -- CMD", "unclobber why FILE", "unclobber help"] {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+}
+
+#[test]
 fn the_mount_helper_and_its_options() {
     let Some(place) = Place::new() else { return };
     if unclobber::sys::geteuid() != 0 {

@@ -125,12 +125,31 @@ fn a_winner_that_is_no_file_is_never_to_be_read_first() {
             assert_eq!(refusals.len(), 1, "{what} at {at}: {refusals:?}");
             assert!(refusals[0].contains("FS_NOT_REGULAR_FILE"), "{refusals:?}");
             assert!(!refusals[0].contains("read the file"), "{refusals:?}");
+            assert!(refusals[0].ends_with("choose another name"), "{refusals:?}");
+            create_and_sync(&a.join("another"), "mine").expect("under another name");
             assert!(
                 fs::symlink_metadata(tree.backing.join("f")).unwrap().file_type()
                     != fs::metadata(file!()).unwrap().file_type()
             );
         }
     }
+}
+
+// semantics: E5 E7 S5
+#[test]
+fn where_the_directory_has_gone_the_filesystem_says_so() {
+    let _alone = alone();
+    let mut tree = Tree::new(|backing| fs::create_dir(backing.join("d")).unwrap());
+    let a = tree.owner("a");
+    let dir = tree.backing.join("d");
+    let armed = once(point::PUBLISH_BEFORE_LINK, move || fs::remove_dir(&dir).unwrap());
+    assert_eq!(errno(create_and_sync(&a.join("d/f"), "mine")), Some(Errno::ENOENT));
+    drop(armed);
+    assert_eq!(kept(&tree), ["mine"]);
+    // The step: what was wrong below is put right, then the retry.
+    fs::create_dir(tree.backing.join("d")).unwrap();
+    create_and_sync(&a.join("d/f"), "mine").unwrap();
+    assert_eq!(text(tree.backing.join("d/f")), "mine");
 }
 
 #[test]

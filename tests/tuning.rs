@@ -287,6 +287,91 @@ fn an_exception_is_for_one_owner_one_path_and_a_time() {
     assert!(!nowhere.status.success(), "{nowhere:?}");
 }
 
+// semantics: L16 L17 R2
+#[test]
+fn exceptions_that_wait_can_be_listed_and_taken_back() {
+    if !require_fuse("allow --list") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    tree.write("g", "old\n");
+    let mut a = Session::guarded(&tree, "a", &["--self-allow"]);
+    let mut b = Session::guarded(&tree, "b", &["--self-allow"]);
+    let list = |tree: &Tree| said(&outside(tree, &["allow", "--list"]));
+    assert_eq!(list(&tree), "no exception waits to be used\n");
+    let given = said(&outside(&tree, &["allow", "f", "--owner", "a", "--for", "3d"]));
+    assert!(given.contains("owner a, within 3 days, once"), "{given}");
+    said(&outside(&tree, &["allow", "g"]));
+    let listed = list(&tree);
+    assert!(
+        listed.contains("owner a ") && listed.contains("  f\n") && listed.contains("whoever makes it first"),
+        "{listed}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&said(&outside(&tree, &["allow", "--list", "--json"]))).expect("JSON");
+    assert_eq!(
+        (&json["waiting"][0]["path"], &json["waiting"][0]["owner"]),
+        (&"f".into(), &"a".into())
+    );
+    // Inside, an owner sees what it could use, and takes back what it has asked for itself.
+    let allow = format!("{} allow", program());
+    let seen = b.sh(&format!("{allow} --list")).stdout;
+    assert!(seen.contains("  g\n") && !seen.contains("  f\n"), "{seen}");
+    refused(&b.sh(&format!("{allow} --cancel g")), "no exception of yours");
+    refused(&a.sh(&format!("{allow} --cancel f")), "no exception of yours");
+    fine(&b.sh(&format!("{allow} f && {allow} --cancel f")));
+    refused(&b.sh("echo theirs >f"), EXISTS_TEXT);
+    // Outside, anything.
+    let gone = said(&outside(&tree, &["allow", "--cancel", "f", "--owner", "a"]));
+    assert_eq!(gone, "no change of f is let through any more\n");
+    said(&outside(&tree, &["allow", "g", "--cancel"]));
+    refused(&a.sh("echo mine >f"), EXISTS_TEXT);
+    refused(&a.sh("echo mine >g"), EXISTS_TEXT);
+    assert_eq!(list(&tree), "no exception waits to be used\n");
+    let none = outside(&tree, &["allow", "--cancel", "g"]);
+    assert_eq!(none.status.code(), Some(1), "{none:?}");
+    let log = said(&outside(&tree, &["log", "--json"]));
+    let count = |operation: &str| log.matches(&format!("\"operation\":\"{operation}\"")).count();
+    assert_eq!(
+        (count("allow_given"), count("allow_cancelled"), count("allow")),
+        (3, 3, 0)
+    );
+}
+
+// semantics: L15
+#[test]
+fn rules_that_match_nothing_are_told() {
+    if !require_fuse("rules that match nothing") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("docs/a", "");
+    tree.write(
+        ".unclobber.toml",
+        "[[rule]]\npattern = \"docs/**\"\nlevel = \"keep\"\n[[rule]]\npattern = \"doc/**\"\nlevel = \"keep\"\n",
+    );
+    let check = |text: &str| {
+        let line = |pattern: &str| text.lines().find(|line| line.contains(pattern)).unwrap_or_default();
+        assert!(!line("docs/**").contains("NOTHING"), "{text}");
+        assert!(
+            line("doc/**").ends_with("line 5  MATCHES NOTHING that is there now"),
+            "{text}"
+        );
+    };
+    check(&said(&outside(&tree, &["rules"])));
+    let mut a = Session::guarded(&tree, "a", &["--rule", "off:none/**"]);
+    check(&said(&outside(&tree, &["rules"])));
+    let inside = a.sh(&format!("{} rules", program())).stdout;
+    check(&inside);
+    assert!(inside.contains("none/**             MATCHES NOTHING"), "{inside}");
+    let json: serde_json::Value = serde_json::from_str(&said(&outside(&tree, &["rules", "--json"]))).expect("JSON");
+    assert_eq!(
+        (&json["rules"][0]["matches"], &json["rules"][1]["matches"]),
+        (&true.into(), &false.into())
+    );
+}
+
 // semantics: L17
 #[test]
 fn an_owner_may_not_let_its_own_changes_through() {

@@ -19,6 +19,7 @@ pub use refusals::{Details, Report, Sink, WatcherId};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 
@@ -109,9 +110,10 @@ impl Events {
         self.by_owner.lock(&owner).get(&owner).copied().unwrap_or_default()
     }
 
-    /// Forgets the counts of owners that `keep` says are forgotten.
+    /// Forgets the counts and reports of owners but those that `keep` names.
     pub fn retain_owners(&self, mut keep: impl FnMut(OwnerId) -> bool) {
         self.by_owner.each(|shard| shard.retain(|owner, _| keep(*owner)));
+        self.told.retain(keep);
     }
 
     /// Tells `sink` every report from now on, of one owner or of all.
@@ -124,9 +126,14 @@ impl Events {
         self.told.unwatch(id);
     }
 
-    /// The latest reports, oldest first.
+    /// The latest reports of everybody, oldest first.
     pub fn recent(&self) -> Vec<Arc<Report>> {
         self.told.recent()
+    }
+
+    /// The latest reports of one owner, oldest first; what others were refused pushes none of them out.
+    pub fn recent_of(&self, owner: OwnerId) -> Vec<Arc<Report>> {
+        self.told.recent_of(owner)
     }
 
     /// Whether changes are put on record: to be asked before anything is done to make an event.
@@ -160,6 +167,12 @@ impl Events {
         if let Some(queue) = &*self.queue.read() {
             queue.put(happened);
         }
+    }
+
+    /// Waits until everything that has happened so far is written down, for this time at most; whether it is.
+    pub fn written_within(&self, limit: Duration) -> bool {
+        let wish = self.queue.read().as_ref().map(EventQueue::wish);
+        wish.is_none_or(|wish| wish.wait(limit))
     }
 
     /// Writes what waits; nothing is put on record any more.

@@ -98,8 +98,8 @@ pub enum Happened {
     Kept(Box<KeptContent>),
     /// Anything else that belongs on record, such as a permission given by hand.
     Noted {
-        /// Whom it concerns.
-        owner: Arc<str>,
+        /// Whom it concerns; everybody without one.
+        owner: Option<Arc<str>>,
         /// Which path.
         path: String,
         /// What it is, in one word.
@@ -304,7 +304,7 @@ pub(super) fn line(sequence: u64, happened: &Happened) -> Vec<u8> {
             Line {
                 time: rfc3339(crate::clock::now()),
                 event: "note",
-                owner: Some(owner),
+                owner: owner.as_deref(),
                 operation: Some(operation),
                 path: Some(path),
                 message: Some(text.clone()),

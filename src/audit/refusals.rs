@@ -6,12 +6,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashMap;
+
 use super::record::{Actor, Version, View};
 use crate::guard::{OwnerId, Refusal, Timestamp};
 use crate::sync::Mutex;
 
-/// Reports kept for those who ask later.
-const RECENT: usize = 256;
+/// Reports of one owner kept for those who ask later: nobody's are pushed out by another's.
+const RECENT: usize = 128;
+/// Owners whose reports are kept; beyond it, those of whoever was refused longest ago go.
+const OWNERS: usize = 256;
 
 /// One refusal, as it happened.
 #[derive(Debug, Clone)]
@@ -94,7 +98,7 @@ impl std::fmt::Debug for Watcher {
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     watchers: Mutex<Vec<Watcher>>,
-    recent: Mutex<VecDeque<Arc<Report>>>,
+    recent: Mutex<HashMap<OwnerId, VecDeque<Arc<Report>>>>,
     sequence: AtomicU64,
     next_watcher: AtomicU64,
 }
@@ -105,13 +109,7 @@ impl Refusals {
     }
 
     pub(super) fn tell(&self, report: &Arc<Report>) {
-        {
-            let mut recent = self.recent.lock();
-            if recent.len() == RECENT {
-                recent.pop_front();
-            }
-            recent.push_back(Arc::clone(report));
-        }
+        remember(&mut self.recent.lock(), report);
         for watcher in &*self.watchers.lock() {
             if watcher.owner.is_none_or(|wanted| wanted == report.owner) {
                 (watcher.sink)(report);
@@ -123,12 +121,14 @@ impl Refusals {
     pub(super) fn is_repeated(&self, owner: OwnerId, enforced: bool, refusal: &Refusal) -> bool {
         let is_same = |report: &Arc<Report>| {
             let last = &report.refusal;
-            report.owner == owner
-                && report.enforced == enforced
+            report.enforced == enforced
                 && (last.operation, last.code, last.changed_at) == (refusal.operation, refusal.code, refusal.changed_at)
                 && last.path == refusal.path
         };
-        self.recent.lock().iter().rev().any(is_same)
+        let recent = self.recent.lock();
+        recent
+            .get(&owner)
+            .is_some_and(|reports| reports.iter().rev().any(is_same))
     }
 
     pub(super) fn watch(&self, owner: Option<OwnerId>, sink: Sink) -> WatcherId {
@@ -147,6 +147,84 @@ impl Refusals {
     }
 
     pub(super) fn recent(&self) -> Vec<Arc<Report>> {
-        self.recent.lock().iter().cloned().collect()
+        let mut all: Vec<_> = self.recent.lock().values().flatten().cloned().collect();
+        all.sort_by_key(|report| report.sequence);
+        all
+    }
+
+    pub(super) fn recent_of(&self, owner: OwnerId) -> Vec<Arc<Report>> {
+        let recent = self.recent.lock();
+        recent.get(&owner).into_iter().flatten().cloned().collect()
+    }
+
+    pub(super) fn retain(&self, mut keep: impl FnMut(OwnerId) -> bool) {
+        self.recent.lock().retain(|owner, _| keep(*owner));
+    }
+}
+
+fn remember(recent: &mut HashMap<OwnerId, VecDeque<Arc<Report>>>, report: &Arc<Report>) {
+    if recent.len() == OWNERS && !recent.contains_key(&report.owner) {
+        let latest = |reports: &VecDeque<Arc<Report>>| reports.back().map(|report| report.sequence);
+        let oldest = recent.iter().min_by_key(|(_, reports)| latest(reports));
+        let oldest = oldest.map(|(owner, _)| *owner);
+        oldest.and_then(|owner| recent.remove(&owner));
+    }
+    let own = recent.entry(report.owner).or_default();
+    if own.len() == RECENT {
+        own.pop_front();
+    }
+    own.push_back(Arc::clone(report));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::{Code, Step, Why};
+
+    fn report(owner: u32, path: &str, sequence: u64) -> Arc<Report> {
+        Arc::new(Report {
+            sequence,
+            at: Timestamp::default(),
+            owner: OwnerId(owner),
+            enforced: true,
+            refusal: Refusal {
+                operation: "open",
+                path: path.to_owned(),
+                code: Code::NotObserved,
+                errno_text: String::new(),
+                owner: String::new(),
+                changed_by: None,
+                changed_at: None,
+                step: Step::ReadThenRetry,
+                why: Why::NeverRead,
+            },
+            details: Details::default(),
+        })
+    }
+
+    // semantics: W5
+    #[test]
+    fn nobodys_reports_are_pushed_out_by_anothers() {
+        let refusals = Refusals::default();
+        let tell = |owner: u32, path: &str| refusals.tell(&report(owner, path, refusals.next_sequence()));
+        tell(1, "mine");
+        for number in 0..3 * RECENT {
+            tell(2, &number.to_string());
+        }
+        let own = refusals.recent_of(OwnerId(1));
+        assert_eq!((own.len(), own[0].refusal.path.as_str()), (1, "mine"));
+        let others = refusals.recent_of(OwnerId(2));
+        assert_eq!(others.len(), RECENT);
+        assert_eq!(others[RECENT - 1].refusal.path, (3 * RECENT - 1).to_string());
+        let all: Vec<u64> = refusals.recent().iter().map(|report| report.sequence).collect();
+        assert!(all.is_sorted() && all.len() == RECENT + 1, "{all:?}");
+        // Owners are bounded, too: whoever was refused longest ago is forgotten first.
+        for owner in 3..u32::try_from(OWNERS).unwrap() + 2 {
+            tell(owner, "f");
+        }
+        assert!(refusals.recent_of(OwnerId(1)).is_empty());
+        assert_eq!(refusals.recent_of(OwnerId(2)).len(), RECENT);
+        refusals.retain(|owner| owner == OwnerId(2));
+        assert_eq!(refusals.recent().len(), RECENT);
     }
 }

@@ -4,9 +4,9 @@
 //! milliseconds. What finds no room is counted, and the count is written down.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -31,6 +31,35 @@ pub(super) struct Shared {
     pub(super) dropped: Counter,
     pub(super) written: Counter,
     stopping: AtomicBool,
+    /// How many times somebody has wished that what waits be written, and how many of these wishes are fulfilled.
+    wished: AtomicU64,
+    fulfilled: AtomicU64,
+}
+
+/// A wish that what waits be written, which can be waited for without the queue.
+#[derive(Debug)]
+pub(super) struct Wish {
+    shared: Arc<Shared>,
+    writer: Thread,
+    number: u64,
+}
+
+impl Wish {
+    /// Waits until it is fulfilled, for this time at most; whether it is.
+    pub(super) fn wait(&self, limit: Duration) -> bool {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let end = Instant::now() + limit;
+        self.writer.unpark();
+        loop {
+            if self.shared.fulfilled.load(Ordering::Acquire) >= self.number {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
 }
 
 /// A queue with its writer.
@@ -68,6 +97,15 @@ impl EventQueue {
         }
     }
 
+    /// Wishes that everything put in so far be written.
+    pub(super) fn wish(&self) -> Wish {
+        Wish {
+            number: self.shared.wished.fetch_add(1, Ordering::AcqRel) + 1,
+            shared: Arc::clone(&self.shared),
+            writer: self.writer.thread().clone(),
+        }
+    }
+
     /// Writes what waits, and ends.
     pub(super) fn close(self) {
         self.shared.stopping.store(true, Ordering::Release);
@@ -96,7 +134,9 @@ impl Writer {
         loop {
             // Before the look at the queue: what was put in before the end is written.
             let stopping = self.shared.stopping.load(Ordering::Acquire);
+            let wished = self.shared.wished.load(Ordering::Acquire);
             let some = self.drain();
+            self.shared.fulfilled.store(wished, Ordering::Release);
             if stopping {
                 if self.sequence > 0 {
                     self.mark(Mark::End);
@@ -106,7 +146,7 @@ impl Writer {
                 return;
             }
             pause = if some { BUSY } else { (pause * 2).min(IDLE) };
-            // Cut short only by the end.
+            // Cut short by the end, and by who wishes to read what is written.
             thread::park_timeout(pause);
         }
     }
@@ -207,7 +247,7 @@ mod tests {
         let total = 5000;
         for number in 0..total {
             queue.put(Happened::Noted {
-                owner: "A".into(),
+                owner: Some("A".into()),
                 path: number.to_string(),
                 operation: "allow",
                 text: "one change".to_owned(),

@@ -365,12 +365,18 @@ pub(crate) struct RulesArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AllowArgs {
-    /// The file
-    #[arg(value_name = "PATH")]
-    pub(crate) path: PathBuf,
+    /// The file; with --list the guarded directory
+    #[arg(value_name = "PATH", required_unless_present = "list")]
+    pub(crate) path: Option<PathBuf>,
     /// Only a change by this owner [default: one's own inside `run`, else whoever changes the file first]
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
+    /// List the exceptions that wait to be used
+    #[arg(long, conflicts_with_all = ["cancel", "owner", "lasts"])]
+    pub(crate) list: bool,
+    /// Take the exceptions for the file back, or with --owner that of one owner
+    #[arg(long, conflicts_with = "lasts")]
+    pub(crate) cancel: bool,
     /// For how long: 90, 90s, 10m, 2h
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     pub(crate) lasts: Duration,

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::args::{AtticArgs, AtticCommand, AtticPruneArgs, AtticRestoreArgs};
 use super::guarding;
-use super::output::{Problem, Style, note, print, print_file};
+use super::output::{Problem, Style, counted, note, print, print_file};
 use super::place::{self, Place};
 use crate::clock;
-use crate::store::{Kept, KeptFiles, Restored, StoreError, descend};
+use crate::store::{Kept, KeptFiles, Restored, StoreError, UNDO, descend};
 use crate::sys::{self, consts};
 
 /// The version of the JSON form.
@@ -204,10 +204,10 @@ impl Attic {
         }
     }
 
-    /// Takes the empty attic away, unless a guard may use it: that does so when it ends.
+    /// Takes the empty attic away, unless a guard may be putting something there: that does so after its last mount.
     pub(super) fn tidy(self) {
-        let running = guarding::id_of(&self.place).is_ok_and(|id| guarding::is_running(&id));
-        if let (Some(files), false) = (self.files, running) {
+        let in_use = guarding::id_of(&self.place).is_ok_and(|id| guarding::has_mounts(&id));
+        if let (Some(files), false) = (self.files, in_use) {
             files.retire();
         }
     }
@@ -315,7 +315,7 @@ fn prune(args: &AtticPruneArgs) -> Result<(), Problem> {
             bytes += file.size;
         }
     }
-    print(&format!("dropped {count} kept files, {}\n", size(bytes)))?;
+    print(&format!("dropped {}, {}\n", counted(count, "kept file"), size(bytes)))?;
     attic.tidy();
     Ok(())
 }
@@ -382,12 +382,7 @@ fn describe(all: &[Kept], now: i64, style: Style) -> String {
             .as_ref()
             .map_or_else(|| "-".to_owned(), |file| size(file.size));
         let mut what = match &kept.note {
-            Some(noted) => format!(
-                "{} ({} by {})",
-                plain(&noted.path),
-                plain(&noted.operation),
-                plain(&noted.owner)
-            ),
+            Some(noted) => format!("{} ({})", plain(&noted.path), displaced(&noted.operation, &noted.owner)),
             None => "nothing was noted: the guard was killed meanwhile, and the content may be incomplete".to_owned(),
         };
         match &kept.file {
@@ -400,6 +395,18 @@ fn describe(all: &[Kept], now: i64, style: Style) -> String {
         }
     }
     text
+}
+
+/// What has displaced a kept file, in words.
+fn displaced(operation: &str, owner: &str) -> String {
+    let owner = plain(owner);
+    match operation {
+        UNDO => "put aside by an undo".to_owned(),
+        "unlink" => format!("removed by {owner}"),
+        "open" | "truncate" => format!("replaced by {owner}"),
+        "rename" => format!("renamed over by {owner}"),
+        other => format!("{} by {owner}", plain(other)),
+    }
 }
 
 fn age(seconds: i64) -> String {
@@ -484,5 +491,7 @@ mod tests {
         assert!(text.contains("25h") && text.contains("nothing was noted"), "{text}");
         assert_eq!(describe(&[], 0, Style::of_output()), "nothing is kept\n");
         assert_eq!(plain("a\nb\u{1b}"), "a\\nb\\u{1b}");
+        assert_eq!(displaced("open", "A"), "replaced by A");
+        assert_eq!(displaced(UNDO, UNDO), "put aside by an undo");
     }
 }

@@ -11,19 +11,82 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::guarding;
-use super::output::Problem;
+use super::output::{Problem, note};
 use super::place;
 use super::recording;
 use crate::audit::numbered;
 use crate::control::{Client, Surroundings};
+use crate::sys;
 
 /// Older files looked for, at most.
 const MOST: u32 = 100;
 /// The longest line that is believed in.
 const LINE_LIMIT: usize = 1 << 20;
 
-/// Where the guard of a directory writes, or wrote, its events.
-pub(crate) fn find(dir: Option<&Path>) -> Result<PathBuf, Problem> {
+/// The record of a directory's guard.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// Where it is written.
+    pub(crate) path: PathBuf,
+    /// The owner that the caller is: it is shown what is of that owner and of those below it.
+    pub(crate) own: Option<String>,
+    /// The guard that writes it.
+    pub(crate) vigil: Option<Vigil>,
+}
+
+/// A look at whether a guard lives, which never keeps it alive.
+#[derive(Debug)]
+pub(crate) struct Vigil {
+    id: String,
+    root: String,
+    client: Option<Client>,
+}
+
+/// What has become of a guard since the last look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Nothing.
+    None,
+    /// It has ended in order.
+    Ended,
+    /// It has ended without taking its socket away.
+    Killed,
+}
+
+impl Vigil {
+    /// Looks; of an end it tells once.
+    pub(crate) fn look(&mut self) -> News {
+        let Some(client) = &mut self.client else {
+            let dirs = Surroundings::real().existing();
+            self.client = dirs.iter().find_map(|dir| Client::open(dir, &self.id));
+            return News::None;
+        };
+        let lives = match sys::wait_readable(&*client, 0) {
+            Ok(true) => client.read_events().unwrap_or(false),
+            Ok(false) => true,
+            Err(_) => false,
+        };
+        if lives {
+            return News::None;
+        }
+        self.client = None;
+        let dirs = Surroundings::real().existing();
+        let socket = format!("{}.sock", self.id);
+        if dirs.iter().any(|dir| dir.entry(&socket).exists()) {
+            News::Killed
+        } else {
+            News::Ended
+        }
+    }
+
+    /// The guarded directory.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+}
+
+/// Where the guard of a directory writes, or wrote, its events. A guard that runs writes down first what it still holds.
+pub(crate) fn find(dir: Option<&Path>) -> Result<Record, Problem> {
     let place = place::resolve(dir.unwrap_or_else(|| Path::new(".")))?;
     let what = || format!("no events of {}", place.path.display());
     let id = match &place.guarded {
@@ -31,20 +94,77 @@ pub(crate) fn find(dir: Option<&Path>) -> Result<PathBuf, Problem> {
         None => guarding::id_of(&place)?,
     };
     let dirs = Surroundings::real().existing();
-    let running = dirs.iter().find_map(|dir| Client::open(dir, &id)?.status().ok());
-    if let Some(status) = running {
-        return status.events.map(PathBuf::from).ok_or_else(|| {
+    let mut running = dirs.iter().filter_map(|dir| {
+        let mut client = Client::open(dir, &id)?;
+        let status = client.status().ok()?;
+        Some((client, status))
+    });
+    if let Some((mut client, status)) = running.next() {
+        if let Err(error) = client.write_record() {
+            note(&format!("the last events may be missing: {error}"));
+        }
+        let path = status.events.map(PathBuf::from).ok_or_else(|| {
             Problem::new(what(), "its guard keeps no record")
                 .hint("it was started with `--events off`, or its log says why it cannot")
+        })?;
+        return Ok(Record {
+            path,
+            own: status.own,
+            vigil: Some(Vigil {
+                id,
+                root: status.root,
+                client: Some(client),
+            }),
         });
     }
     let left = dirs.iter().map(|dir| recording::default_file(dir.path(), &id));
     left.into_iter()
         .find(|path| path.exists() || numbered(path, 1).exists())
+        .map(Record::left)
         .ok_or_else(|| {
             Problem::new(what(), "no guard of yours serves it, and none has left a record")
                 .hint("name the file that was written to: --events FILE")
         })
+}
+
+impl Record {
+    /// One that no guard writes to now, as far as is known.
+    pub(crate) fn left(path: PathBuf) -> Self {
+        Self {
+            path,
+            own: None,
+            vigil: None,
+        }
+    }
+
+    /// Whose events are shown: those of the owner asked for, else of the caller's own; a caller that is an owner's process
+    /// is not shown what is none of its business.
+    pub(crate) fn owner_shown(&self, asked: Option<&str>) -> Result<Option<String>, Problem> {
+        let Some(own) = &self.own else {
+            return Ok(asked.map(str::to_owned));
+        };
+        match asked {
+            None => {
+                note(&format!(
+                    "inside a run: what owner {} and those below it did is shown; outside, what everybody did",
+                    super::attic::plain(own)
+                ));
+                Ok(Some(own.clone()))
+            }
+            Some(asked) if is_of(asked, own) => Ok(Some(asked.to_owned())),
+            Some(asked) => Err(Problem::new(
+                format!("cannot show what owner {asked} did"),
+                format!("a process of owner {own} is shown what that owner and those below it did"),
+            )
+            .hint("ask outside the run, or leave --owner out")),
+        }
+    }
+}
+
+/// Whether an owner's name is this one, or that of an owner below it.
+pub(super) fn is_of(name: &str, owner: &str) -> bool {
+    name.strip_prefix(owner)
+        .is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 /// One event.

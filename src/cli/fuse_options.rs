@@ -5,6 +5,7 @@
 use clap::ValueEnum;
 
 use super::args::{MountArgs, parse_duration, parse_owner, parse_rule, parse_size};
+use super::recording::parse_files;
 use crate::sys::consts;
 
 /// Flags of a mount that have a bit in `mount(2)`.
@@ -110,8 +111,8 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
-        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "rule"
-        | "fsname" | "subtype" => {
+        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "events-size"
+        | "events-files" | "rule" | "fsname" | "subtype" => {
             return Err("it needs a value".to_owned());
         }
         other if other.starts_with("x-") || other.starts_with("X-") => {}
@@ -143,6 +144,8 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "attic-copy" => policy.bounds.attic_copy = Some(parse_size(value)?),
         "attic" => policy.bounds.attic = Some(one_of(value)?),
         "events" => policy.recording.events = Some(value.into()),
+        "events-size" => policy.recording.events_size = Some(parse_size(value)?),
+        "events-files" => policy.recording.events_files = Some(parse_files(value)?),
         "comment" => {}
         other if other.starts_with("x-") || other.starts_with("X-") => {}
         _ => return Err("unknown".to_owned()),
@@ -227,6 +230,13 @@ mod tests {
         assert_eq!(args.policy.rules.rule, ["keep:a,b", "off:c=d"]);
         assert!(args.policy.rules.rules_writable && args.policy.rules.self_allow);
         assert!(read("rule=a").is_err() && read("rule").is_err());
+        let (args, _) = read("events-size=2M,events-files=7,events-observations").unwrap();
+        let recording = args.policy.recording;
+        assert_eq!(
+            (recording.events_size, recording.events_files),
+            (Some(2 << 20), Some(7))
+        );
+        assert!(read("events-files=0").is_err() && read("events-size").is_err());
     }
 
     #[test]

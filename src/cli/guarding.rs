@@ -25,6 +25,26 @@ pub(crate) fn is_running(id: &str) -> bool {
     dirs.iter().any(|dir| Client::open(dir, id).is_some())
 }
 
+/// The owner that this process is, of whichever guard: what a `run` has started can neither mount nor unmount.
+pub(crate) fn own_owner() -> Option<String> {
+    for dir in Surroundings::real().existing() {
+        for id in dir.guards().unwrap_or_default() {
+            let status = Client::open(&dir, &id).and_then(|mut client| client.status().ok());
+            if let Some(own) = status.and_then(|status| status.own) {
+                return Some(own);
+            }
+        }
+    }
+    None
+}
+
+/// Whether a guard of this user runs and has mounts, or may have: it does not say.
+pub(crate) fn has_mounts(id: &str) -> bool {
+    let dirs = Surroundings::real().existing();
+    let mut running = dirs.iter().filter_map(|dir| Client::open(dir, id));
+    running.any(|mut client| client.status().map_or(true, |status| !status.mounts.is_empty()))
+}
+
 /// Speaks to the guard of `place`, which is on no unclobber mount, starting it if it is not running.
 pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result<Client, Problem> {
     let bounds = &policy.bounds;
@@ -101,7 +121,7 @@ pub(crate) fn client_problem(what: impl Into<String>, error: &ClientError) -> Pr
 pub(crate) fn check_rules(client: &mut Client, place: &Place) -> Result<(), Problem> {
     let what = || format!("cannot guard {}", place.path.display());
     let report = client
-        .rules(None, None)
+        .rules(None, None, false)
         .map_err(|error| client_problem(what(), &error))?;
     match report.problem {
         None => Ok(()),
@@ -113,7 +133,7 @@ pub(crate) fn check_rules(client: &mut Client, place: &Place) -> Result<(), Prob
 
 /// Says what is wrong with the rules of a mount that is there already: the last good ones hold.
 pub(crate) fn note_rules_problem(client: &mut Client) {
-    match client.rules(None, None) {
+    match client.rules(None, None, false) {
         Ok(report) => {
             if let Some(problem) = report.problem {
                 note(&format!("{problem}; the rules as they were hold"));

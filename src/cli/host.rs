@@ -10,15 +10,18 @@ use std::time::Duration;
 
 use super::{host_why, metrics, rule_words};
 use crate::audit::WatcherId;
+use crate::control::{self, Policy, RulesReport, Whose, WhyReply, WhyRequest, options};
 use crate::control::{Code, DataPath, Failure, Host, OwnerStatus, Refusal, Serve, ServeFor, Serving, Settings, Sink};
-use crate::control::{Policy, RulesReport, Whose, WhyReply, WhyRequest, options};
 use crate::front;
-use crate::fs::{Activity, Allowance, Asker, Guard, GuardOptions, MountOptions, RuleOptions};
+use crate::fs::{Activity, Allowance, Asker, Guard, GuardOptions, MountOptions, Pending, RuleOptions};
 use crate::guard::{self, OwnerId};
 use crate::owner::{Attribution, Gone, OwnerBy, OwnerKind, process_of};
 use crate::rules;
 use crate::store::AtticLimits;
 use crate::sys;
+
+/// How long somebody who reads the record waits for it to be complete, at most.
+const RECORD_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens the guard of the directory `root`.
 pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Host>> {
@@ -68,6 +71,17 @@ fn record(guard: &Guard, settings: &Settings) -> io::Result<Option<String>> {
 struct Plug {
     guard: Arc<Guard>,
     events: Option<String>,
+}
+
+impl Plug {
+    fn words_of(&self, pending: &Pending) -> control::Allowance {
+        control::Allowance {
+            path: pending.path.clone(),
+            owner: pending.owner.map(|owner| self.name_of(owner)),
+            seconds: pending.left.as_secs(),
+            by_owner: pending.by_owner,
+        }
+    }
 }
 
 /// A watch on the refusals of one owner.
@@ -201,11 +215,11 @@ impl Host for Plug {
         self.guard.rules_problem().map(|problem| problem.to_string())
     }
 
-    fn rules(&self, mount: Option<u64>, path: Option<&str>) -> RulesReport {
+    fn rules(&self, mount: Option<u64>, path: Option<&str>, matches: bool) -> RulesReport {
         if let Err(problem) = self.guard.look_at_rules() {
             log::info!("{problem}");
         }
-        rule_words::report(&self.guard, mount, path)
+        rule_words::report(&self.guard, mount, path, matches)
     }
 
     fn allows_itself(&self, mount: u64) -> bool {
@@ -225,6 +239,16 @@ impl Host for Plug {
         self.guard
             .allow(Path::new(path), allowance)
             .map_err(|error| Failure::new(Code::Failed, error.to_string()))
+    }
+
+    fn allowances(&self) -> Vec<control::Allowance> {
+        let waiting = self.guard.allowances_waiting();
+        waiting.iter().map(|pending| self.words_of(pending)).collect()
+    }
+
+    fn disallow(&self, path: &str, which: &dyn Fn(&control::Allowance) -> bool) -> usize {
+        self.guard
+            .take_back(Path::new(path), |pending| which(&self.words_of(pending)))
     }
 
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send> {
@@ -279,6 +303,12 @@ impl Host for Plug {
 
     /// Refusals are told before the refused request is answered.
     fn flush(&self) {}
+
+    fn write_record(&self) {
+        if !self.guard.events().written_within(RECORD_LIMIT) {
+            log::info!("events are still being written");
+        }
+    }
 
     fn shutdown(&self) {
         self.guard.shutdown();

@@ -129,6 +129,7 @@ fn reach(path: &Path, follow: bool) -> Result<Reached, Problem> {
                 rest.push_front(name);
                 break;
             }
+            Err(_) if place::is_dead_at(&next) => return Err(place::dead(&next)),
             Err(error) => return Err(Problem::new(format!("cannot look at {}", next.display()), error)),
         };
         if found.is_symlink() && (follow || !rest.is_empty()) {

@@ -3,47 +3,65 @@
 //! It never starts a guard, and never keeps one alive.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::args::EventLogArgs;
 use super::attic::plain;
-use super::event_reader::{self, Events};
-use super::output::{Problem, Style, note};
+use super::event_reader::{self, Events, News, Record, Vigil};
+use super::output::{Problem, Style, counted, explain, note};
+use super::place;
 use crate::rules::Glob;
 
 /// How often a followed file is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long repeats of a refusal are gathered before they are told, at first and at most.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
+
 /// Shows events.
 pub(crate) fn log(args: &EventLogArgs) -> Result<ExitCode, Problem> {
-    let path = match &args.events {
-        Some(path) => path.clone(),
+    let mut record = match &args.events {
+        Some(path) => Record::left(path.clone()),
         None => event_reader::find(args.dir.as_deref())?,
     };
+    let owner = record.owner_shown(args.owner.as_deref())?;
+    if args.follow && args.events.is_none() && record.vigil.is_none() {
+        note("no guard runs now; what the next one writes is shown here, too");
+    }
+    let path = record.path.clone();
     if !args.follow && !path.exists() && !crate::audit::numbered(&path, 1).exists() {
         return Err(
             Problem::new(format!("no events in {}", path.display()), "there is no such file")
                 .hint("a guard writes its file with the first event"),
         );
     }
-    let filter = Filter::new(args)?;
+    let filter = Filter::new(args, owner)?;
     let style = Style::of_output();
     let mut events = Events::open(&path);
+    let mut folding = Folding::default();
+    let mut shown = 0_u64;
     loop {
+        let news = record.vigil.as_mut().filter(|_| args.follow).map(Vigil::look);
         let found = events
             .read()
             .map_err(|error| Problem::new(format!("cannot read {}", path.display()), error))?;
         let mut text = String::new();
         for event in found.iter().filter(|event| filter.passes(&event.fields)) {
+            shown += 1;
             if args.json {
                 text.push_str(&event.line);
+                text.push('\n');
             } else {
-                text.push_str(&describe(&event.fields, style));
+                text.push_str(&folding.take(&event.fields, style));
             }
-            text.push('\n');
+        }
+        if !args.follow || folding.is_due(Instant::now()) {
+            text.push_str(&folding.told());
         }
         if !show(&text)? {
             return Ok(ExitCode::SUCCESS);
@@ -51,12 +69,79 @@ pub(crate) fn log(args: &EventLogArgs) -> Result<ExitCode, Problem> {
         if !args.follow {
             break;
         }
+        if let (Some(news), Some(vigil)) = (news, &record.vigil) {
+            tell(news, vigil);
+        }
         std::thread::sleep(LOOK);
     }
     if events.unreadable > 0 {
-        note(&format!("{} lines cannot be read", events.unreadable));
+        note(&format!("{} cannot be read", counted(events.unreadable, "line")));
+    }
+    if shown == 0 && !args.json {
+        note("nothing that is on record fits");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the guard has ended, which would otherwise look like a time in which nothing happens.
+fn tell(news: News, vigil: &Vigil) {
+    let root = vigil.root();
+    match news {
+        News::None => {}
+        News::Ended => note("the guard has ended; the next guard of the directory goes on here"),
+        News::Killed => {
+            note(&format!(
+                "the guard of {root} has ended without a word (was it killed?): its last events may be missing, and its mounts \
+                 are dead; the directory is whole"
+            ));
+            explain("", &place::dead_step(Path::new(root)));
+        }
+    }
+}
+
+/// Repeats of one refusal: the first is shown, the rest are a count.
+#[derive(Debug, Default)]
+struct Folding {
+    shown: Option<Vec<Value>>,
+    again: u64,
+    last: String,
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Folding {
+    /// The lines of one more event.
+    fn take(&mut self, event: &Value, style: Style) -> String {
+        let marks = ["event", "owner", "operation", "path", "code", "decision"];
+        let key: Vec<Value> = marks.iter().map(|mark| event[mark].clone()).collect();
+        if event["event"] == "refusal" && self.shown.as_ref() == Some(&key) {
+            self.again += 1;
+            self.last = time_of(event);
+            self.due.get_or_insert_with(|| Instant::now() + self.pause);
+            return String::new();
+        }
+        let mut text = self.told();
+        self.shown = Some(key);
+        self.pause = PAUSE;
+        text.push_str(&describe(event, style));
+        text.push('\n');
+        text
+    }
+
+    /// Whether repeats have been gathered for long enough.
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// The line that tells of repeats not told yet.
+    fn told(&mut self) -> String {
+        self.due = None;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        match std::mem::take(&mut self.again) {
+            0 => String::new(),
+            count => format!("{}  the same again, {}\n", self.last, counted(count, "time")),
+        }
+    }
 }
 
 /// Prints at once; false when nobody reads any more.
@@ -77,13 +162,13 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(args: &EventLogArgs) -> Result<Self, Problem> {
+    fn new(args: &EventLogArgs, owner: Option<String>) -> Result<Self, Problem> {
         let path = args.path.as_deref().map(Glob::new);
         let path = path
             .transpose()
             .map_err(|error| Problem::new("cannot read the pattern of --path", error).code(super::output::USAGE))?;
         Ok(Self {
-            owner: args.owner.clone(),
+            owner,
             path,
             refused: args.refused,
         })
@@ -91,13 +176,10 @@ impl Filter {
 
     fn passes(&self, event: &Value) -> bool {
         let of = |name: &str| event[name].as_str();
-        let by_owner = self.owner.as_deref().is_none_or(|wanted| {
-            of("owner").is_some_and(|owner| {
-                owner
-                    .strip_prefix(wanted)
-                    .is_some_and(|below| below.is_empty() || below.starts_with('/'))
-            })
-        });
+        let by_owner = self
+            .owner
+            .as_deref()
+            .is_none_or(|wanted| of("owner").is_some_and(|owner| event_reader::is_of(owner, wanted)));
         let by_path = self.path.as_ref().is_none_or(|globs| {
             let fits = |path: &str| globs.matches(path.trim_start_matches('/'));
             of("path").is_some_and(fits) || of("to").is_some_and(fits)
@@ -109,8 +191,7 @@ impl Filter {
 /// One event in one line.
 pub(super) fn describe(event: &Value, style: Style) -> String {
     let of = |name: &str| plain(event[name].as_str().unwrap_or_default());
-    let time = of("time");
-    let time = time.get(..23).unwrap_or(&time).replace('T', " ");
+    let time = time_of(event);
     let who = match (event["pid"].as_u64(), of("command")) {
         (Some(pid), command) if !command.is_empty() => format!("{} ({command} {pid})", of("owner")),
         _ => of("owner"),
@@ -127,8 +208,11 @@ pub(super) fn describe(event: &Value, style: Style) -> String {
             _ => format!("read {}", of("path")),
         },
         "kept" => format!("kept {} as {}", of("path"), of("id")),
-        "note" => format!("{} {}: {}", of("operation"), of("path"), of("message")),
-        "dropped" => style.paint("33", &format!("{} events were not written down", event["count"])),
+        "note" => of("message"),
+        "dropped" => {
+            let count = counted(event["count"].as_u64().unwrap_or_default(), "event");
+            style.paint("33", &format!("{count} could not be written down here"))
+        }
         "begin" => format!("a guard of {} begins", of("root")),
         "end" => "the guard ends".to_owned(),
         other => format!("{} {}", plain(other), of("path")),
@@ -140,19 +224,48 @@ pub(super) fn describe(event: &Value, style: Style) -> String {
     }
 }
 
+fn time_of(event: &Value) -> String {
+    let time = plain(event["time"].as_str().unwrap_or_default());
+    time.get(..23).unwrap_or(&time).replace('T', " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
+    #[test]
+    fn repeats_are_one_line_and_a_count() {
+        let refusal = |path: &str, second: u32| {
+            json!({
+                "event": "refusal", "owner": "A", "operation": "open", "path": path, "code": "FS_NOT_OBSERVED",
+                "decision": "refused", "message": format!("refused: open {path}"),
+                "time": format!("2026-11-30T23:04:{second:02}.000000000Z"),
+            })
+        };
+        let mut folding = Folding::default();
+        let style = Style::of_output();
+        let mut text = String::new();
+        for second in 0..50 {
+            text.push_str(&folding.take(&refusal("f", second), style));
+        }
+        text.push_str(&folding.take(&refusal("g", 51), style));
+        text.push_str(&folding.told());
+        assert_eq!(
+            text,
+            "2026-11-30 23:04:00.000  A: refused: open f\n\
+             2026-11-30 23:04:49.000  the same again, 49 times\n\
+             2026-11-30 23:04:51.000  A: refused: open g\n"
+        );
+    }
+
     fn filter(owner: Option<&str>, path: Option<&str>, refused: bool) -> Filter {
-        Filter::new(&EventLogArgs {
-            owner: owner.map(str::to_owned),
+        let args = EventLogArgs {
             path: path.map(str::to_owned),
             refused,
             ..EventLogArgs::default()
-        })
-        .unwrap()
+        };
+        Filter::new(&args, owner.map(str::to_owned)).unwrap()
     }
 
     #[test]
@@ -177,10 +290,13 @@ mod tests {
             );
         }
         assert!(
-            Filter::new(&EventLogArgs {
-                path: Some("a{b".to_owned()),
-                ..EventLogArgs::default()
-            })
+            Filter::new(
+                &EventLogArgs {
+                    path: Some("a{b".to_owned()),
+                    ..EventLogArgs::default()
+                },
+                None
+            )
             .is_err()
         );
     }

@@ -5,6 +5,7 @@
 mod allow;
 mod args;
 mod attic;
+mod cleared;
 mod doctor;
 mod event_reader;
 mod folding;
@@ -84,6 +85,10 @@ fn mount_helper(words: &[OsString]) -> Result<ExitCode, Problem> {
 }
 
 fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
+    if words.len() < 2 {
+        output::explain_start(topics::START);
+        return Ok(ExitCode::from(USAGE));
+    }
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return tell_usage(&error),

@@ -25,9 +25,9 @@ pub(crate) fn mount(args: &MountArgs, log: &LogArgs) -> Result<ExitCode, Problem
             .hint("`unclobber help options` lists the mount options")
             .code(USAGE)
     })?;
-    let place = place::resolve(&args.dir)?;
-    let target = args.mountpoint.as_deref().map(place::resolve).transpose()?;
-    check_places(&place, target.as_ref())?;
+    let place = place::resolve_to_mount(&args.dir)?;
+    let target = args.mountpoint.as_deref().map(place::resolve_to_mount).transpose()?;
+    check_places(&place, target.as_ref()).map_err(|problem| inside_a_run(problem, &place))?;
     let point = target
         .as_ref()
         .map_or_else(|| place.path.clone(), |target| target.path.clone());
@@ -37,7 +37,8 @@ pub(crate) fn mount(args: &MountArgs, log: &LogArgs) -> Result<ExitCode, Problem
     args.policy.recording.resolved(&point)?;
     let mut client = guarding::reach(&place, &args.policy, log)?;
     guarding::check_rules(&mut client, &place)?;
-    let mount = attach(&mut client, &args, &options, &place, &point)?;
+    let mount =
+        attach(&mut client, &args, &options, &place, &point).map_err(|problem| inside_a_run(problem, &place))?;
     if let Ok(here) = std::env::current_dir()
         && here.starts_with(&point)
     {
@@ -51,6 +52,18 @@ pub(crate) fn mount(args: &MountArgs, log: &LogArgs) -> Result<ExitCode, Problem
         Some(signals) => stay(&mut client, mount, &signals, &point),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// What helps is something else where a `run` has started this process.
+fn inside_a_run(problem: Problem, place: &Place) -> Problem {
+    let Some(owner) = guarding::own_owner() else {
+        return problem;
+    };
+    problem.hint(if place.guarded.is_some() {
+        format!("owner {owner} works in a guarded view here already: nothing needs to be mounted")
+    } else {
+        format!("what `unclobber run` has started (here as owner {owner}) cannot mount: mount outside the run")
+    })
 }
 
 fn check_places(place: &Place, target: Option<&Place>) -> Result<(), Problem> {

@@ -66,6 +66,11 @@ pub(crate) fn explain(more: &str, hint: &str) {
     write_error(&format!("{more}{end}{mark} {hint}\n"));
 }
 
+/// What is said to somebody who has asked for nothing.
+pub(crate) fn explain_start(text: &str) {
+    write_error(text);
+}
+
 /// A refusal, as the guard worded it: one line, never coloured inside.
 pub(crate) fn show_refusal(line: &str) {
     complain(line);
@@ -99,6 +104,22 @@ pub(crate) fn print_file(mut file: File) -> Result<(), Problem> {
     match io::copy(&mut file, &mut out).and_then(|_| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Problem::new("standard output", error)),
         _ => Ok(()),
+    }
+}
+
+/// A number of things: `1 owner`, `2 owners`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
+/// A length of time in a unit in which it says something.
+pub(crate) fn lasting(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A directory as a user names it: opened, its path known, dead mounts cleared away, an unclobber mount recognised.
+//! A directory as a user names it: opened, its path known, a dead mount or one of unclobber recognised.
 //!
 //! It never mounts anything.
 
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use super::mountinfo::{self, Mount};
-use super::output::Problem;
+use super::output::{Problem, note};
 use crate::control::{UnmountError, unmount};
 use crate::fs::VIRTUAL_GUARD_XATTR;
 use crate::sys::{self, SysError, consts};
@@ -36,8 +36,17 @@ pub(crate) struct Guarded {
 /// `f_type` of every FUSE file system.
 pub(crate) const FUSE_MAGIC: i64 = 0x6573_5546;
 
-/// Opens the directory `dir`.
+/// Opens the directory `dir`. On a dead mount that is said, and left as it is.
 pub(crate) fn resolve(dir: &Path) -> Result<Place, Problem> {
+    match look(&absolute(dir)?) {
+        Err(Trouble::Dead(at)) => Err(dead(&at)),
+        Err(Trouble::Other(problem)) => Err(problem),
+        Ok(place) => Ok(place),
+    }
+}
+
+/// Opens the directory `dir` to mount it: dead mounts of ours over it are taken away, which is said.
+pub(crate) fn resolve_to_mount(dir: &Path) -> Result<Place, Problem> {
     let path = absolute(dir)?;
     // Each turn clears one dead mount; several can be stacked.
     for _ in 0..16 {
@@ -60,6 +69,12 @@ enum Trouble {
 
 fn is_dead(error: &SysError) -> bool {
     matches!(error.errno(), consts::ENOTCONN | consts::ECONNABORTED)
+}
+
+/// Whether what is mounted there has lost its server.
+pub(crate) fn is_dead_at(point: &Path) -> bool {
+    let asked = sys::open_path(point, consts::O_PATH | consts::O_DIRECTORY).and_then(|fd| sys::statfs(&fd).map(drop));
+    asked.is_err_and(|error| is_dead(&error))
 }
 
 fn look(path: &Path) -> Result<Place, Trouble> {
@@ -147,8 +162,32 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Problem> {
     Ok(here.join(plain.collect::<PathBuf>()))
 }
 
-/// Takes away the dead mount of ours that covers `path`.
-fn clear_dead(path: &Path) -> Result<(), Problem> {
+/// What is said of a mount whose guard has ended.
+pub(crate) const GUARD_ENDED: &str =
+    "its guard has ended (was it killed?), so the mount is dead; the directory beneath is whole";
+
+/// The one step that helps with the dead mount at `point`.
+pub(crate) fn dead_step(point: &Path) -> String {
+    if can_unmount() {
+        format!(
+            "take the dead mount away: unclobber umount {} (`unclobber run` and `unclobber mount` of it do so, too)",
+            point.display()
+        )
+    } else {
+        "end the command that `unclobber run` has started here, and run it anew".to_owned()
+    }
+}
+
+/// Whether this process could take a mount of ours away: what `run` has started cannot.
+pub(crate) fn can_unmount() -> bool {
+    if sys::geteuid() == 0 || !sys::in_initial_user_namespace() {
+        return sys::has_cap(sys::CAP_SYS_ADMIN);
+    }
+    true
+}
+
+/// The mount of ours that is dead and covers `path`, or why that cannot be said.
+fn dead_mount(path: &Path) -> Result<Mount, Problem> {
     let mounts = mountinfo::read().map_err(|error| Problem::new("/proc/self/mountinfo", error))?;
     let what = || format!("{} lies on a dead mount", path.display());
     let Some(mount) = mountinfo::covering(&mounts, path) else {
@@ -161,14 +200,40 @@ fn clear_dead(path: &Path) -> Result<(), Problem> {
                 .hint(format!("unmount it: umount -l {point}")),
         );
     }
-    log::info!("clearing the dead mount at {point}");
+    Ok(mount.clone())
+}
+
+/// What is said of a path on a dead mount.
+pub(crate) fn dead(path: &Path) -> Problem {
+    match dead_mount(path) {
+        Ok(mount) => Problem::new(
+            format!("the unclobber mount at {} cannot be used", mount.point.display()),
+            GUARD_ENDED,
+        )
+        .hint(dead_step(&mount.point)),
+        Err(problem) => problem,
+    }
+}
+
+/// Takes away the dead mount of ours that covers `path`.
+fn clear_dead(path: &Path) -> Result<(), Problem> {
+    let mount = dead_mount(path)?;
+    let point = mount.point.display();
+    if !can_unmount() {
+        return Err(dead(path));
+    }
     unmount(&mount.point, true).map_err(|error| {
         let hint = match error {
             UnmountError::NoHelper(_) => "install fuse3, or as root: umount -l ",
             UnmountError::Busy(_) | UnmountError::Refused { .. } => "as root: umount -l ",
         };
-        Problem::new(what(), error).hint(format!("{hint}{point}"))
-    })
+        let what = format!("{} lies on a dead mount", path.display());
+        Problem::new(what, error).hint(format!("{hint}{point}"))
+    })?;
+    note(&format!(
+        "the dead mount at {point} was taken away: its guard had ended (was it killed?); the directory beneath is whole"
+    ));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! A proposed `.unclobber.toml` from what an observed run would have refused.
 //!
 //! It loosens only what nobody else's work stood against: a refusal that kept one owner from another's change is never
-//! argued away.
+//! argued away, nor one that kept secrets and databases, which cannot be made again, from being overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
+
+use super::output::counted;
+use crate::guard::{Level, levels};
 
 /// A refusal, as far as a proposal depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,20 +40,56 @@ const SHELLS: [&str; 24] = [
 struct Rule {
     why: String,
     pattern: String,
+    level: Level,
     command: Option<String>,
 }
 
-/// The text of the proposal.
-pub(super) fn propose(refused: &[Refused]) -> String {
+/// The text of the proposal; `from` says what was refused.
+pub(super) fn propose(refused: &[Refused], from: &str) -> String {
     let is_loose = |one: &&Refused| !one.foreign && LOOSE.contains(&one.rule.as_str());
     let (loose, strict): (Vec<&Refused>, Vec<&Refused>) = refused.iter().partition(is_loose);
+    let (secret, loose): (Vec<&Refused>, Vec<&Refused>) = loose.into_iter().partition(|one| is_secret(&one.path));
     let mut rules = Vec::new();
     let rest = by_program(&loose, &mut rules);
     let mut paths = Vec::new();
     let left_out = by_path(&rest, &mut paths);
     paths.extend(rules);
-    let kept: u64 = strict.iter().map(|one| one.count).sum();
-    write_toml(&paths, left_out, kept)
+    let mut notes = Vec::new();
+    let kept = total(&strict);
+    if kept > 0 {
+        let those = if kept == 1 { "it" } else { "them" };
+        notes.push(format!(
+            "{} kept somebody's work from being overwritten: no rule is proposed for {those}.",
+            counted(kept, "refusal")
+        ));
+    }
+    if !secret.is_empty() {
+        notes.push(format!(
+            "{} of files as secrets and databases are: no rule is proposed, they cannot be made again.",
+            counted(total(&secret), "refusal")
+        ));
+    }
+    if left_out > 0 {
+        notes.push(format!(
+            "{} that nothing connects with others had a refusal now and then.",
+            counted(left_out as u64, "more path")
+        ));
+    }
+    write_toml(&paths, from, &notes)
+}
+
+/// Whether a built-in rule guards the name of a path more closely than its directory.
+fn is_secret(path: &str) -> bool {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    let rule = levels::matching(name, levels::Kind::File).and_then(|number| levels::BUILT_IN.get(number));
+    rule.is_some_and(|rule| rule.level == Level::Guard)
+}
+
+/// One pattern for all names that are so.
+fn secrets() -> String {
+    let guarded = levels::BUILT_IN.iter().filter(|rule| rule.level == Level::Guard);
+    let patterns: Vec<&str> = guarded.map(|rule| rule.pattern).collect();
+    format!("{{{}}}", patterns.join(","))
 }
 
 /// Rules for programs that write in many places; what they do not speak of.
@@ -64,8 +103,15 @@ fn by_program<'r>(loose: &[&'r Refused], rules: &mut Vec<Rule>) -> Vec<&'r Refus
     of_program.retain(|_, found| distinct(found) >= MANY);
     for (program, found) in &of_program {
         rules.push(Rule {
-            why: format!("{} refusals in {} files", total(found), distinct(found)),
+            why: in_files(found),
             pattern: "**".to_owned(),
+            level: Level::Keep,
+            command: Some((*program).to_owned()),
+        });
+        rules.push(Rule {
+            why: "but secrets and databases stay guarded from it".to_owned(),
+            pattern: secrets(),
+            level: Level::Guard,
             command: Some((*program).to_owned()),
         });
     }
@@ -103,15 +149,17 @@ fn by_path(rest: &[&Refused], rules: &mut Vec<Rule>) -> usize {
             format!("{}/", escape(dir))
         };
         rules.push(Rule {
-            why: format!("{} refusals in {} files", total(found), distinct(found)),
+            why: in_files(found),
             pattern: format!("/{dir}*.{}", escape(extension)),
+            level: Level::Keep,
             command: None,
         });
     }
     let left_out = singles.len().saturating_sub(SINGLES);
     rules.extend(singles.iter().take(SINGLES).map(|(path, count)| Rule {
-        why: format!("{count} refusals"),
+        why: counted(*count, "refusal"),
         pattern: format!("/{}", escape(path)),
+        level: Level::Keep,
         command: None,
     }));
     left_out
@@ -125,6 +173,11 @@ fn is_special(program: &str) -> bool {
 
 fn distinct(found: &[&Refused]) -> usize {
     found.iter().map(|one| &one.path).collect::<BTreeSet<_>>().len()
+}
+
+fn in_files(found: &[&Refused]) -> String {
+    let files = counted(distinct(found) as u64, "file");
+    format!("{} in {files}", counted(total(found), "refusal"))
 }
 
 fn total(found: &[&Refused]) -> u64 {
@@ -150,19 +203,9 @@ fn quoted(text: &str) -> String {
         .replace('\u{7f}', "\\u007F")
 }
 
-fn write_toml(rules: &[Rule], left_out: usize, kept: u64) -> String {
-    let mut text = String::from("# Proposed from an observed run: read it before you use it.\n");
-    let mut lines: Vec<String> = Vec::new();
-    if kept > 0 {
-        lines.push(format!(
-            "# {kept} refusals kept somebody's work from being overwritten: no rule is proposed for them."
-        ));
-    }
-    if left_out > 0 {
-        lines.push(format!(
-            "# {left_out} more paths that have nothing in common were refused now and then."
-        ));
-    }
+fn write_toml(rules: &[Rule], from: &str, notes: &[String]) -> String {
+    let mut text = format!("# Proposed from {from}: read it before you use it.\n");
+    let mut lines: Vec<String> = notes.iter().map(|note| format!("# {note}")).collect();
     if rules.is_empty() {
         lines.push("# Nothing needs a rule.".to_owned());
     }
@@ -171,7 +214,7 @@ fn write_toml(rules: &[Rule], left_out: usize, kept: u64) -> String {
         lines.push(format!("# {}", rule.why));
         lines.push("[[rule]]".to_owned());
         lines.push(format!("pattern = {}", quoted(&rule.pattern)));
-        lines.push("level = \"keep\"".to_owned());
+        lines.push(format!("level = \"{}\"", rule.level.as_str()));
         lines.extend(
             rule.command
                 .as_ref()
@@ -206,16 +249,17 @@ mod tests {
             .iter()
             .map(|path| refused(path, "/usr/bin/rustfmt", "D5", false))
             .collect();
-        let text = propose(&all);
+        let text = propose(&all, "an observed run");
         assert!(
             text.contains("# 6 refusals in 3 files\n[[rule]]\npattern = \"**\"\nlevel = \"keep\"\ncommand = \"/usr/bin/rustfmt\"\n"),
             "{text}"
         );
-        assert_eq!(text.matches("[[rule]]").count(), 1);
+        assert_eq!(text.matches("[[rule]]").count(), 2);
+        assert!(text.contains("pattern = \"{.env*,*.pem,*.key,"), "{text}");
         for one in &mut all {
             one.program = Some("/usr/bin/python3.11".to_owned());
         }
-        assert!(!propose(&all).contains("command"));
+        assert!(!propose(&all, "an observed run").contains("command"));
     }
 
     #[test]
@@ -225,7 +269,7 @@ mod tests {
             .map(|path| refused(path, "/bin/sh", "D5", false))
             .collect();
         all.push(refused("log/a.log", "/bin/sh", "D20", false));
-        let text = propose(&all);
+        let text = propose(&all, "an observed run");
         assert!(
             text.contains("pattern = \"/log/*.log\"") && text.contains("# 8 refusals in 3 files"),
             "{text}"
@@ -235,13 +279,50 @@ mod tests {
     }
 
     #[test]
+    fn secrets_and_databases_are_never_loosened() {
+        let all: Vec<Refused> = [
+            ".env",
+            ".env.local",
+            "a/b.pem",
+            "x.key",
+            "data.sqlite3",
+            "y.db",
+            "notes",
+        ]
+        .iter()
+        .map(|path| refused(path, "/bin/sh", "D5", false))
+        .collect();
+        let text = propose(&all, "what was refused");
+        assert!(text.starts_with("# Proposed from what was refused: "), "{text}");
+        assert!(
+            text.contains("# 12 refusals of files as secrets and databases are"),
+            "{text}"
+        );
+        assert_eq!(text.matches("[[rule]]").count(), 1);
+        assert!(text.contains("pattern = \"/notes\""), "{text}");
+        // The rule that takes them out of what a program is trusted with is one that fits their names and no other.
+        let list = crate::rules::RuleList::compile(
+            crate::rules::parse(
+                &format!("[[rule]]\npattern = {}\nlevel = \"guard\"\n", quoted(&secrets())),
+                None,
+            )
+            .unwrap(),
+        )
+        .unwrap();
+        for one in &all {
+            let found = list.last(None, Path::new(&one.path), false, false);
+            assert_eq!(found.is_some(), one.path != "notes", "{}", one.path);
+        }
+    }
+
+    #[test]
     fn what_protects_somebody_is_never_loosened() {
         let all = [
             refused("f", "/bin/x", "D8", true),
             refused("g", "/bin/x", "P2", false),
             refused("h", "/bin/x", "D5", true),
         ];
-        let text = propose(&all);
+        let text = propose(&all, "an observed run");
         assert!(
             text.contains("# 6 refusals kept somebody's work") && text.contains("Nothing needs a rule"),
             "{text}"

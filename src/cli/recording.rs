@@ -29,8 +29,13 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) events_size: Option<u64>,
     /// How many files are kept in all, the one written to included [default: 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", value_parser = parse_files)]
     pub(crate) events_files: Option<u32>,
+}
+
+pub(crate) fn parse_files(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=100).contains(number));
+    number.ok_or_else(|| format!("{text:?} is no number of files from 1 to 100"))
 }
 
 impl RecordingArgs {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::cleared::Cleared;
+use super::output::counted;
 use crate::audit::rfc3339;
 use crate::clock;
 use crate::control::Refusal;
@@ -45,6 +47,8 @@ struct Folded {
     line: String,
     due: Option<Instant>,
     pause: Duration,
+    /// What has become of it, once that was asked.
+    cleared: Option<Cleared>,
 }
 
 /// All refusals of a `run`.
@@ -132,6 +136,19 @@ impl Refusals {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
+    /// Finds out what has become of the command's own refusals that are told at the end, by asking `become_of`.
+    pub(crate) fn follow_up(&mut self, mut become_of: impl FnMut(&Value) -> Option<Cleared>) {
+        let own = self
+            .all
+            .iter_mut()
+            .filter(|(key, folded)| !folded.below && key.decision == "refused");
+        let mut own: Vec<_> = own.map(|(_, folded)| folded).collect();
+        own.sort_by_key(|folded| (std::cmp::Reverse(folded.count), folded.index));
+        for folded in own.into_iter().take(SUMMARY) {
+            folded.cleared = become_of(&folded.last);
+        }
+    }
+
     /// The command's own refusals, when there were any.
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut own: Vec<_> = self.all.iter().filter(|(_, folded)| !folded.below).collect();
@@ -154,7 +171,12 @@ impl Refusals {
         };
         let mut lines = vec![format!("{changes} {done}:")];
         for (key, folded) in own.iter().take(SUMMARY) {
-            let step = folded.last["step"].as_str().unwrap_or_default();
+            let step = match folded.cleared {
+                Some(cleared) => cleared.words(),
+                // Nothing needs doing about what was let through.
+                None if key.decision == "would_refuse" => key.code.as_str(),
+                None => folded.last["step"].as_str().unwrap_or_default(),
+            };
             lines.push(format!(
                 "  {} x {} {}: {step}",
                 folded.count,
@@ -163,7 +185,8 @@ impl Refusals {
             ));
         }
         if own.len() > SUMMARY {
-            lines.push(format!("  and {} others", own.len() - SUMMARY));
+            let others = (own.len() - SUMMARY) as u64;
+            lines.push(format!("  and {}", counted(others, "other")));
         }
         lines
     }
@@ -218,6 +241,7 @@ impl Folded {
             line: refusal.line.clone(),
             due: None,
             pause: PAUSE,
+            cleared: None,
         }
     }
 
@@ -257,6 +281,9 @@ impl Folded {
             if let Some(value) = self.last.get(name) {
                 all.insert(name.to_owned(), value.clone());
             }
+        }
+        if let Some(cleared) = self.cleared {
+            all.insert("cleared".to_owned(), json!(cleared.as_str()));
         }
         debug_assert_eq!(all.get("path").and_then(Value::as_str), Some(key.path.as_str()));
         Value::Object(all)
@@ -344,6 +371,33 @@ mod tests {
         assert_eq!(report["owners"][1]["owner"], "A/b");
         assert_eq!(report["owners"][0]["refusals"][0]["count"], 1);
         assert_eq!(all.summary().len(), 2);
+    }
+
+    #[test]
+    fn what_was_cleared_is_not_advised_again() {
+        let (mut all, now) = (Refusals::default(), Instant::now());
+        for path in ["f", "g", "h"] {
+            all.take(&refusal(path, false), now);
+        }
+        all.follow_up(|event| match event["path"].as_str() {
+            Some("f") => Some(Cleared::Made),
+            Some("g") => Some(Cleared::Possible),
+            _ => None,
+        });
+        assert_eq!(
+            all.summary(),
+            [
+                "3 changes were refused in all:",
+                "  1 x open f: cleared, the change was made afterwards",
+                "  1 x open g: cleared, it is not refused any more",
+                "  1 x open h: read the file, then retry",
+            ]
+        );
+        let report = all.report("A", &[], 0);
+        let told: Vec<&Value> = (0..3)
+            .map(|number| &report["owners"][0]["refusals"][number]["cleared"])
+            .collect();
+        assert_eq!(told, [&json!("made"), &json!("possible"), &Value::Null]);
     }
 
     #[test]

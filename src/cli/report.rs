@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::args::ReportArgs;
 use super::attic::plain;
-use super::event_reader::{self, Event, Events};
-use super::output::{Problem, Style, note, print};
+use super::event_reader::{self, Event, Events, Record};
+use super::output::{Problem, Style, counted, note, print};
 use super::proposal::{Refused, propose};
 
 /// The version of the JSON form.
@@ -21,10 +21,11 @@ const LISTED: usize = 20;
 
 /// Sums the record up.
 pub(crate) fn report(args: &ReportArgs) -> Result<ExitCode, Problem> {
-    let path = match &args.events {
-        Some(path) => path.clone(),
+    let record = match &args.events {
+        Some(path) => Record::left(path.clone()),
         None => event_reader::find(args.dir.as_deref())?,
     };
+    let (owner, path) = (record.owner_shown(None)?, record.path);
     let what = || format!("cannot read {}", path.display());
     if !path.exists() {
         return Err(Problem::new(what(), "there is no such file").hint("a guard writes its file with the first event"));
@@ -32,10 +33,16 @@ pub(crate) fn report(args: &ReportArgs) -> Result<ExitCode, Problem> {
     let mut events = Events::open(&path);
     let mut sum = Sum::default();
     for event in events.read().map_err(|error| Problem::new(what(), error))? {
-        sum.add(&event);
+        let by = event.fields["owner"].as_str();
+        let is_shown = owner
+            .as_deref()
+            .is_none_or(|owner| by.is_none_or(|by| event_reader::is_of(by, owner)));
+        if is_shown {
+            sum.add(&event);
+        }
     }
     if events.unreadable > 0 {
-        note(&format!("{} lines cannot be read", events.unreadable));
+        note(&format!("{} cannot be read", counted(events.unreadable, "line")));
     }
     if args.json {
         let text = serde_json::to_string_pretty(&sum.to_json()).map_err(|error| Problem::new("report", error))?;
@@ -167,15 +174,39 @@ impl Sum {
             "commands": listed(&self.by_command, "command"),
             "owners": listed(&self.by_owner, "owner"),
             "paths": listed(&self.by_path, "path"),
-            "proposal": propose(&self.refused),
+            "proposal": self.proposal(),
         })
     }
 
+    /// What happened in all. What was only observed is not spoken of where everything was enforced, and the reverse.
+    fn head(&self) -> String {
+        let was = |count: u64| if count == 1 { "was" } else { "were" };
+        let Tally {
+            refused, would_refuse, ..
+        } = self.all;
+        let mut parts = Vec::new();
+        if would_refuse > 0 {
+            let changes = counted(would_refuse, "change");
+            parts.push(format!("{changes} would have been refused (--mode observe)"));
+        }
+        if refused > 0 || would_refuse == 0 {
+            parts.push(format!("{} {} refused", counted(refused, "change"), was(refused)));
+        }
+        parts.push(format!("{} {} made", self.changes, was(self.changes)));
+        format!("{}\n", parts.join(", "))
+    }
+
+    fn proposal(&self) -> String {
+        let observed = match (self.all.would_refuse, self.all.refused) {
+            (0, _) => "what was refused",
+            (_, 0) => "an observed run",
+            _ => "what was refused, or would have been",
+        };
+        propose(&self.refused, observed)
+    }
+
     fn describe(&self, style: Style) -> String {
-        let mut text = format!(
-            "{} changes would have been refused, {} were refused, {} were made\n",
-            self.all.would_refuse, self.all.refused, self.changes
-        );
+        let mut text = self.head();
         if let (Some(first), Some(last)) = (&self.first, &self.last) {
             add_line(
                 &mut text,
@@ -183,14 +214,17 @@ impl Sum {
             );
         }
         if self.dropped > 0 {
-            add_line(&mut text, &format!("{} events are not on record", self.dropped));
+            let missing = counted(self.dropped, "event");
+            add_line(&mut text, &format!("{missing} could not be put on record"));
         }
         if self.all.count() == 0 {
             return text;
         }
         let meaning = |rule: &str| format!("{rule:<4} {}", meaning(rule));
         section(&mut text, style, "rules that decided", &self.by_rule, meaning);
-        let in_paths = |(key, tally): (&String, &Tally)| format!("{} in {} paths", plain(key), tally.paths.len());
+        let in_paths = |(key, tally): (&String, &Tally)| {
+            format!("{} in {}", plain(key), counted(tally.paths.len() as u64, "path"))
+        };
         let of_command = |key: &str| {
             let found = self.by_command.get_key_value(key);
             found.map_or_else(String::new, in_paths)
@@ -203,7 +237,7 @@ impl Sum {
         };
         section(&mut text, style, "paths", &self.by_path, of_path);
         add_line(&mut text, &style.paint("1", "proposed .unclobber.toml"));
-        text.push_str(&propose(&self.refused));
+        text.push_str(&self.proposal());
         text
     }
 }
@@ -222,7 +256,8 @@ fn section(
         add_line(text, &format!("{:>8}  {}", tally.count(), describe(key)));
     }
     if order.len() > LISTED {
-        add_line(text, &format!("          and {} others", order.len() - LISTED));
+        let others = (order.len() - LISTED) as u64;
+        add_line(text, &format!("          and {}", counted(others, "other")));
     }
 }
 
@@ -282,7 +317,7 @@ mod tests {
         assert_eq!(all["commands"][0]["paths"], 2);
         let text = sum.describe(Style::of_output());
         for part in [
-            "3 changes would have been refused, 1 were refused",
+            "3 changes would have been refused (--mode observe), 1 change was refused, 1 was made",
             "D5   replaced or edited unread",
             "/bin/sh in 2 paths",
             "a (D5)",

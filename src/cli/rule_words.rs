@@ -6,10 +6,11 @@ use std::path::Path;
 
 use crate::control::{Decided, DecidedFor, MountRules, RuleLine, RulesReport};
 use crate::fs::Guard;
-use crate::rules::{Explained, Explainer, Rule, RuleList, Source};
+use crate::rules::{self, Explained, Explainer, Rule, RuleList, Source};
 
 /// What holds in a guard: on one mount, or without rules of any mount.
-pub(crate) fn report(guard: &Guard, mount: Option<u64>, path: Option<&str>) -> RulesReport {
+/// With `look`, also which of the rules match anything.
+pub(crate) fn report(guard: &Guard, mount: Option<u64>, path: Option<&str>, look: bool) -> RulesReport {
     let mounts = guard.mounts();
     let on = mounts.iter().find(|known| Some(known.id()) == mount);
     let list = on.map_or_else(|| guard.workspace_rules(), |mount| mount.rules());
@@ -18,9 +19,10 @@ pub(crate) fn report(guard: &Guard, mount: Option<u64>, path: Option<&str>) -> R
         let root = guard.root().ok()?;
         Some(decide(&root, &list, path))
     });
+    let root = if look { guard.root().ok() } else { None };
     RulesReport {
         problem: guard.rules_problem().map(|problem| problem.to_string()),
-        rules: list.rules().iter().map(line).collect(),
+        rules: lines(&list, root.as_ref()),
         mounts: with_own
             .map(|mount| MountRules {
                 mount: mount.id(),
@@ -56,8 +58,16 @@ pub(crate) fn decide(root: &std::os::fd::OwnedFd, list: &RuleList, path: &str) -
     }
 }
 
+/// The rules in their order; with a root, also whether they match anything below it.
+pub(crate) fn lines(list: &RuleList, root: Option<&std::os::fd::OwnedFd>) -> Vec<RuleLine> {
+    let rules = list.rules();
+    let found = root.map_or_else(|| vec![None; rules.len()], |root| rules::matches(root, rules));
+    let both = rules.iter().zip(found);
+    both.map(|(rule, matches)| RuleLine { matches, ..line(rule) }).collect()
+}
+
 /// One rule.
-pub(crate) fn line(rule: &Rule) -> RuleLine {
+fn line(rule: &Rule) -> RuleLine {
     let (source, line) = match rule.source {
         Source::File(line) => ("file", Some(line)),
         Source::CommandLine => ("command-line", None),
@@ -68,6 +78,7 @@ pub(crate) fn line(rule: &Rule) -> RuleLine {
         command: rule.command.as_ref().map(|path| path.to_string_lossy().into_owned()),
         source: source.to_owned(),
         line,
+        matches: None,
     }
 }
 

@@ -111,7 +111,7 @@ impl Subject {
         };
         RulesReport {
             problem,
-            rules: list.rules().iter().map(rule_words::line).collect(),
+            rules: rule_words::lines(&list, self.path.is_none().then_some(&self.place.fd)),
             mounts: Vec::new(),
             decided: self
                 .path
@@ -142,8 +142,9 @@ impl Subject {
 }
 
 fn ask(client: &mut Client, path: Option<String>, mount: Option<u64>) -> Result<RulesReport, Problem> {
+    let look = path.is_none();
     client
-        .rules(path, mount)
+        .rules(path, mount, look)
         .map_err(|error| guarding::client_problem("cannot ask for the rules", &error))
 }
 
@@ -169,7 +170,7 @@ fn full_path(path: &Path) -> Result<PathBuf, Problem> {
 fn nearest(from: &Path) -> Result<Place, Problem> {
     let existing = from
         .ancestors()
-        .find(|dir| dir.is_dir())
+        .find(|dir| dir.is_dir() || place::is_dead_at(dir))
         .unwrap_or_else(|| Path::new("/"));
     let start = place::resolve(existing)?;
     if start.guarded.is_some() {
@@ -247,7 +248,15 @@ fn own_rules(text: &mut String, title: &str, report: &RulesReport, source: &str)
             .command
             .as_ref()
             .map_or_else(String::new, |command| format!("  only for {command}"));
-        text.push_str(&format!("  {:<6} {:<18}{line}{only}\n", rule.level, rule.pattern));
+        let nothing = match rule.matches {
+            Some(false) => "  MATCHES NOTHING that is there now",
+            None => "  matches nothing among the names looked at: there are too many to look at all",
+            Some(true) => "",
+        };
+        text.push_str(&format!(
+            "  {:<6} {:<18}{line}{only}{nothing}\n",
+            rule.level, rule.pattern
+        ));
     }
 }
 

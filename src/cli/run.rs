@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
 fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
     args.report.as_deref().map(check_report).transpose()?;
     let workspace = args.workspace.as_deref().unwrap_or_else(|| Path::new("."));
-    let place = place::resolve(workspace)?;
+    let place = place::resolve_to_mount(workspace)?;
     if let Some(guarded) = &place.guarded {
         let mut client = guarding::reach_mounted(guarded)?;
         if args.policy.policy() != Policy::default()

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::args::StatusArgs;
 use super::guarding;
 use super::metrics;
+use super::mountinfo;
 use super::output::{Problem, Style, note, print};
 use super::place;
 use crate::control::{Client, ClientError, MountStatus, OwnerStatus, Status, Surroundings};
@@ -20,10 +21,16 @@ const VERSION: u32 = 1;
 
 /// Shows the guards.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Problem> {
-    let mut guards = all();
+    let Found {
+        mut guards,
+        all_answered,
+    } = all();
+    // One that does not answer could hold up whoever looks at its mount.
+    let mut dead = if all_answered { dead_mounts(&guards) } else { Vec::new() };
     if let Some(path) = &args.mountpoint {
         let id = guard_at(path)?;
         guards.retain(|guard| guard.guard == id);
+        dead.clear();
         if guards.is_empty() {
             return Err(
                 Problem::new(format!("cannot show {}", path.display()), "no guard of yours serves it")
@@ -32,13 +39,13 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Problem> {
         }
     }
     if args.json {
-        let all = json!({ "v": VERSION, "guards": guards });
+        let all = json!({ "v": VERSION, "guards": guards, "dead_mounts": dead });
         let text = serde_json::to_string_pretty(&all).map_err(|error| Problem::new("status", error))?;
         print(&format!("{text}\n"))?;
     } else if args.metrics {
         print(&metrics::text(&guards))?;
     } else {
-        print(&describe_all(&guards, Style::of_output()))?;
+        print(&describe_all(&guards, &dead, Style::of_output()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,29 +58,67 @@ fn guard_at(path: &Path) -> Result<String, Problem> {
     }
 }
 
-fn all() -> Vec<Status> {
+struct Found {
+    guards: Vec<Status>,
+    all_answered: bool,
+}
+
+fn all() -> Found {
     let mut found: Vec<Status> = Vec::new();
+    let mut all_answered = true;
     for dir in Surroundings::real().existing() {
         for id in dir.guards().unwrap_or_default() {
             match Client::open(&dir, &id).map(|mut client| client.status()) {
                 Some(Ok(status)) => found.push(status),
-                Some(Err(error @ ClientError::Silent(_))) => note(&format!("guard {id}: {error}")),
+                Some(Err(error @ ClientError::Silent(_))) => {
+                    all_answered = false;
+                    note(&format!("guard {id}: {error}"));
+                }
                 other => log::debug!("guard {id} does not answer: {other:?}"),
             }
         }
     }
-    found
+    Found {
+        guards: found,
+        all_answered,
+    }
 }
 
-fn describe_all(guards: &[Status], style: Style) -> String {
-    if guards.is_empty() {
+/// The mounts of ours whose guard has ended; those that a guard here serves are not looked at.
+fn dead_mounts(guards: &[Status]) -> Vec<String> {
+    let mounts = mountinfo::read().unwrap_or_else(|error| {
+        log::debug!("/proc/self/mountinfo: {error}");
+        Vec::new()
+    });
+    let is_served = |label: &str| {
+        let mut served = guards.iter().flat_map(|guard| &guard.mounts);
+        served.any(|mount| mount.label == label)
+    };
+    let mut dead: Vec<String> = mounts
+        .iter()
+        .filter(|mount| {
+            mount.is_ours() && !is_served(&mount.point.to_string_lossy()) && place::is_dead_at(&mount.point)
+        })
+        .map(|mount| mount.point.to_string_lossy().into_owned())
+        .collect();
+    dead.dedup();
+    dead
+}
+
+fn describe_all(guards: &[Status], dead: &[String], style: Style) -> String {
+    let mut parts: Vec<String> = guards.iter().map(|guard| describe(guard, style)).collect();
+    parts.extend(dead.iter().map(|point| {
+        format!(
+            "{}  {}\n  what to do: {}\n",
+            style.paint("1;31", point),
+            place::GUARD_ENDED,
+            place::dead_step(Path::new(point))
+        )
+    }));
+    if parts.is_empty() {
         return "nothing is guarded\n".to_owned();
     }
-    guards
-        .iter()
-        .map(|guard| describe(guard, style))
-        .collect::<Vec<_>>()
-        .join("\n")
+    parts.join("\n")
 }
 
 fn describe(guard: &Status, style: Style) -> String {
@@ -88,7 +133,11 @@ fn describe(guard: &Status, style: Style) -> String {
     let mounts = guard.mounts.iter().map(describe_mount);
     let owners = guard.owners.iter().map(describe_owner);
     text.extend(section("mounts", mounts.collect()));
-    text.extend(section("owners", owners.collect()));
+    let title = guard.own.as_ref().map_or_else(
+        || "owners".to_owned(),
+        |own| format!("owners: {own}, who asks, and those below it; all are shown outside the run"),
+    );
+    text.extend(section(&title, owners.collect()));
     text.extend(section(
         "rules",
         guard
@@ -98,13 +147,10 @@ fn describe(guard: &Status, style: Style) -> String {
             .collect(),
     ));
     if !guard.counts.is_empty() {
+        let counts = guard.counts.iter().filter(|(_, count)| **count > 0);
         text.extend(section(
-            "counts",
-            guard
-                .counts
-                .iter()
-                .map(|(name, count)| format!("{name} {count}"))
-                .collect(),
+            "counts (what is not named is 0)",
+            counts.map(|(name, count)| format!("{name} {count}")).collect(),
         ));
     }
     if let Some(events) = &guard.events {
@@ -180,12 +226,22 @@ mod tests {
             owners: vec![owner],
             ..Status::default()
         };
-        let text = describe_all(&[guard], Style::of_output());
+        let text = describe_all(std::slice::from_ref(&guard), &["/x".to_owned()], Style::of_output());
+        assert!(
+            text.contains("\n/x  its guard has ended") && text.contains("what to do: "),
+            "{text}"
+        );
         assert!(
             text.contains("/w  owner A, enforce, staged creation, data by daemon, seen by one run only"),
             "{text}"
         );
         assert!(text.contains("A  refused 2") && text.contains("stays 10m"), "{text}");
-        assert_eq!(describe_all(&[], Style::of_output()), "nothing is guarded\n");
+        assert_eq!(describe_all(&[], &[], Style::of_output()), "nothing is guarded\n");
+        let inside = Status {
+            own: Some("A".to_owned()),
+            ..guard
+        };
+        let text = describe_all(&[inside], &[], Style::of_output());
+        assert!(text.contains("owners: A, who asks"), "{text}");
     }
 }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::cleared;
 use super::output::{Problem, complain, note, show_refusal};
 use super::refusals::Refusals;
 use crate::control::{Client, ClientError};
@@ -145,7 +146,10 @@ fn hear(client: &mut Client, refusals: &mut Refusals) -> bool {
     };
     if !lives {
         show(client, refusals);
-        complain("the guard has ended; the directory cannot be used by this command any more");
+        complain(
+            "the guard has ended (was it killed?): this command cannot use the directory any more, which is whole; end the command \
+             and run it anew",
+        );
     }
     lives
 }
@@ -166,5 +170,6 @@ pub(crate) fn last_refusals(client: &mut Client, ended: Option<u64>, refusals: &
     }
     show(client, refusals);
     refusals.repeats(None).iter().for_each(|line| show_refusal(line));
+    refusals.follow_up(|event| cleared::ask(client, event));
     refusals.summary().iter().for_each(|line| note(line));
 }

@@ -115,8 +115,9 @@ fn look(client: &mut Client, board: &mut Board) -> Result<(), Problem> {
             board.take(activity, Instant::now());
             Ok(())
         }
-        Err(ClientError::Broken(_)) => Err(Problem::new("the live view has ended", "the guard has ended")
-            .hint("`unclobber status` lists the guards that run")),
+        Err(ClientError::Broken(_)) => Err(Problem::new("the live view has ended", "the guard has ended").hint(
+            "the directory is whole; `unclobber status` says whether a dead mount is left, and what to do about it",
+        )),
         Err(error) => Err(guarding::client_problem("cannot follow the guard", &error)),
     }
 }

@@ -11,6 +11,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
 
+use super::output::counted;
 use crate::clock;
 use crate::fs::{Activity, OwnerActivity, Told};
 use crate::guard::{Timestamp, printable};
@@ -25,7 +26,8 @@ const NUMBER_WIDTH: u16 = 8;
 pub(crate) struct Board {
     root: String,
     activity: Activity,
-    refusals: VecDeque<Told>,
+    /// Each with the number of times that it happened one after the other.
+    refusals: VecDeque<(Told, u64)>,
     /// Requests a second, by owner.
     rates: HashMap<String, u64>,
     before: Option<(HashMap<String, u64>, Instant)>,
@@ -85,7 +87,15 @@ impl Board {
                 .collect();
         }
         self.before = Some((counts, at));
-        self.refusals.extend(activity.refusals.iter().cloned());
+        for told in &activity.refusals {
+            match self.refusals.back_mut() {
+                Some((last, times)) if last.is_like(told) => {
+                    *times += 1 + told.more;
+                    last.clone_from(told);
+                }
+                Some(_) | None => self.refusals.push_back((told.clone(), 1 + told.more)),
+            }
+        }
         while self.refusals.len() > REMEMBERED {
             self.refusals.pop_front();
         }
@@ -123,10 +133,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board) {
 
 fn draw_head(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     let total: u64 = board.activity.owners.iter().map(|owner| board.rate_of(owner)).sum();
-    let counts = format!(
-        "{} owners, {total} operations/s ",
-        board.activity.owners.len() + board.activity.more_owners
-    );
+    let owners = (board.activity.owners.len() + board.activity.more_owners) as u64;
+    let counts = format!("{}, {}/s ", counted(owners, "owner"), counted(total, "operation"));
     let room = usize::from(area.width).saturating_sub(counts.len() + 16);
     let root = end_of(&board.root, room);
     let gap = room.saturating_sub(root.chars().count());
@@ -209,17 +217,22 @@ fn draw_refusals(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     }
     let first = board.refusals.len().saturating_sub(shown);
     let mut lines = Vec::new();
-    for told in board.refusals.iter().skip(first) {
-        lines.extend(refusal(board, told, width));
+    for (told, times) in board.refusals.iter().skip(first) {
+        lines.extend(refusal(board, told, *times, width));
     }
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
 /// Two lines: who was refused what, and what clears it.
-fn refusal(board: &Board, told: &Told, width: usize) -> [Line<'static>; 2] {
+fn refusal(board: &Board, told: &Told, times: u64, width: usize) -> [Line<'static>; 2] {
     let at = clock::utc(Timestamp { sec: told.at, nsec: 0 });
     let time = at.get(11..19).unwrap_or_default();
-    let start = format!("{time}  {}  {} ", printable(&told.owner), told.operation);
+    let times = if times == 1 {
+        String::new()
+    } else {
+        format!("({times} times) ")
+    };
+    let start = format!("{time}  {}  {times}{} ", printable(&told.owner), told.operation);
     let room = width.saturating_sub(start.chars().count());
     let what = format!("{start}{}", end_of(&printable(&told.path), room));
     let would = if told.enforced { "" } else { "only recorded, " };
@@ -282,6 +295,7 @@ mod tests {
             step: "read the file again, then retry".to_owned(),
             enforced: true,
             line: String::new(),
+            more: 0,
         }
     }
 
@@ -345,6 +359,28 @@ mod tests {
         assert_eq!(
             lines[23],
             " q quit   p pause   up/down scroll the owners   times are UTC"
+        );
+    }
+
+    #[test]
+    fn repeats_are_one_entry_and_a_count() {
+        let mut board = board();
+        let again = |sequence| Told {
+            path: "docs/chapter-2.txt".to_owned(),
+            ..told(sequence)
+        };
+        let more = Activity {
+            refusals: (3..50).map(again).chain([Told { more: 1, ..again(51) }]).collect(),
+            sequence: 51,
+            ..Activity::default()
+        };
+        board.take(more, Instant::now());
+        let lines = shown(&board, 80, 24);
+        let found: Vec<&String> = lines.iter().filter(|line| line.contains("chapter")).collect();
+        assert_eq!(found.len(), 2, "{lines:#?}");
+        assert!(
+            found[1].contains("open (50 times) docs/chapter-2.txt") || found[1].contains("(50 times) open"),
+            "{lines:#?}"
         );
     }
 

@@ -2,6 +2,21 @@
 //!
 //! It never describes a flag: those are described where they stand, in `args`.
 
+/// What is said to somebody who has asked for nothing.
+pub(crate) const START: &str = "\
+unclobber keeps programs from overwriting what they have not read.
+
+  unclobber run -- CMD         run CMD in a guarded view of the current directory
+  unclobber run -- bash        the same with a shell: try `echo x > FILE` there, then
+                               `cat FILE`, then `echo x > FILE` again
+  unclobber why FILE           may it be changed, and if not, what to do next?
+  unclobber status             what is guarded now
+  unclobber undo               bring back what the last removal or replacement displaced
+  unclobber doctor             can this machine do it?
+
+`unclobber help` lists all commands, `unclobber help COMMAND` explains one.
+";
+
 pub(crate) const OVERVIEW_EXAMPLES: &str = "\
 Examples:
   unclobber run -- bash                          a shell in a guarded view of the current directory
@@ -217,9 +232,8 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   exec, noexec           whether files can be executed [as on DIR]
   atime, noatime, relatime, strictatime, diratime, nodiratime, sync, async
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
-  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=,
-  events-observations
-  passthrough=, linger=, attic-age=, attic-size=, rule=, rules-writable, self-allow
+  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=, events-size=,
+  events-files=, events-observations, rule=, rules-writable, self-allow
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are

@@ -13,7 +13,7 @@ use super::args::UmountArgs;
 use super::mountinfo::{self, Mount};
 use super::output::Problem;
 use super::place;
-use crate::control::{Client, Surroundings, UnmountError, unmount};
+use crate::control::{Client, MountStatus, Surroundings, UnmountError, unmount};
 use crate::sys::{self, consts};
 
 /// Unmounts.
@@ -34,6 +34,9 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Problem> {
         }
     };
     let served = server_of(&point);
+    if !place::can_unmount() {
+        return Err(not_from_inside(what, &point, place::is_dead_at(&point)));
+    }
     unmount_patiently(&point, args.lazy, mount).map_err(|error| explain(what, &point, mount, &error))?;
     if let Some((mut client, mount)) = served.filter(|_| !args.lazy)
         && let Err(error) = client.flush(Some(mount))
@@ -41,6 +44,25 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Problem> {
         log::debug!("the guard ended with its mount: {error}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `run` has started leaves its view by ending.
+fn not_from_inside(what: String, point: &Path, dead: bool) -> Problem {
+    let private = serving_at(point).is_some_and(|(_, mount)| mount.private);
+    let hint = if private || dead {
+        "end the command or shell that `unclobber run` has started: its view goes with it, and outside nothing is mounted"
+            .to_owned()
+    } else {
+        format!(
+            "outside the run, or by whoever mounted it: unclobber umount {}",
+            point.display()
+        )
+    };
+    Problem::new(
+        what,
+        "this process has no right to unmount, as nothing has that `unclobber run` has started",
+    )
+    .hint(hint)
 }
 
 /// Unmounts, and tries again for a moment while it is in use by nobody who could be named: a file just closed, or a
@@ -73,6 +95,12 @@ fn real_path(path: &Path, mounts: &[Mount]) -> Result<PathBuf, Problem> {
 
 /// The guard of the mount at `point`, and the mount's number there.
 fn server_of(point: &Path) -> Option<(Client, u64)> {
+    let (client, mount) = serving_at(point).filter(|(_, mount)| !mount.private)?;
+    Some((client, mount.mount))
+}
+
+/// The guard that serves a mount at `point`, and what it says of that.
+fn serving_at(point: &Path) -> Option<(Client, MountStatus)> {
     let label = point.to_string_lossy();
     for dir in Surroundings::real().existing() {
         for id in dir.guards().unwrap_or_default() {
@@ -80,12 +108,12 @@ fn server_of(point: &Path) -> Option<(Client, u64)> {
                 continue;
             };
             let Ok(status) = client.status() else { continue };
-            let mount = status
-                .mounts
-                .into_iter()
-                .find(|mount| mount.label == label && !mount.private);
-            if let Some(mount) = mount {
-                return Some((client, mount.mount));
+            // One that everybody sees comes first: others at the same path are seen by one run each.
+            let mut there: Vec<MountStatus> = status.mounts;
+            there.retain(|mount| mount.label == label);
+            there.sort_by_key(|mount| mount.private);
+            if let Some(mount) = there.into_iter().next() {
+                return Some((client, mount));
             }
         }
     }

@@ -6,8 +6,11 @@ use std::process::ExitCode;
 
 use super::args::UndoArgs;
 use super::attic::{Attic, plain};
-use super::output::{FAILED, Problem, note, print};
+use super::output::{FAILED, Problem, counted, note, print};
 use crate::store::{Kept, UNDO};
+
+/// Kept files that cannot be restored are passed over and told, at most.
+const MOST_FAILED: u64 = 20;
 
 /// Restores the last displaced files.
 pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
@@ -19,14 +22,9 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
             noted.operation != UNDO && args.owner.as_ref().is_none_or(|owner| *owner == noted.owner)
         })
     };
-    let last: Vec<&Kept> = all
-        .iter()
-        .rev()
-        .filter(|kept| kept.file.is_some())
-        .filter(of_owner)
-        .take(args.last)
-        .collect();
-    if last.is_empty() {
+    let there = all.iter().rev().filter(|kept| kept.file.is_some());
+    let mut candidates = there.filter(of_owner).peekable();
+    if candidates.peek().is_none() {
         let whose = args
             .owner
             .as_deref()
@@ -37,10 +35,15 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
         )
         .hint("`unclobber attic list` shows what is kept, and whose change displaced it"));
     }
-    let mut failed = 0;
-    for kept in &last {
+    let (mut done, mut failed) = (0, 0);
+    // What cannot be restored must not hide what was displaced before it.
+    while done < args.last && failed < MOST_FAILED {
+        let Some(kept) = candidates.next() else { break };
         match attic.undo(kept) {
-            Ok(done) => print(&format!("{done}\n"))?,
+            Ok(told) => {
+                done += 1;
+                print(&format!("{told}\n"))?;
+            }
             Err(problem) => {
                 failed += 1;
                 problem.show();
@@ -48,9 +51,10 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
         }
     }
     if failed > 0 {
+        let are = if failed == 1 { "is" } else { "are" };
         note(&format!(
-            "{failed} of {} could not be restored and are still in the attic",
-            last.len()
+            "{} could not be restored and {are} still in the attic; {done} restored",
+            counted(failed, "kept file")
         ));
         return Ok(ExitCode::from(FAILED));
     }

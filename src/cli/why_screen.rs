@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::args::WhyArgs;
-use super::output::Style;
+use super::output::{Style, counted};
 use crate::clock;
 use crate::control::WhyReply;
 use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, View};
@@ -98,7 +98,10 @@ impl About<'_> {
         if others > 0 {
             add(
                 &mut text,
-                &format!("\n{others} other owners have nothing to do with it.\n"),
+                &match others {
+                    1 => "\n1 other owner has nothing to do with it.\n".to_owned(),
+                    _ => format!("\n{others} other owners have nothing to do with it.\n"),
+                },
             );
         }
         let path = shell_word(&self.args.path);
@@ -134,7 +137,10 @@ impl About<'_> {
         });
         match found.there.as_str() {
             "nothing" => "nothing".to_owned(),
-            "file" => format!("a file of {} bytes{modified}{writer}", found.size.unwrap_or(0)),
+            "file" => format!(
+                "a file of {}{modified}{writer}",
+                counted(found.size.unwrap_or(0), "byte")
+            ),
             "directory" => "a directory".to_owned(),
             _ => "something that is no regular file".to_owned(),
         }
@@ -161,7 +167,9 @@ impl About<'_> {
     fn word(&self, view: &View) -> String {
         match view.outcome {
             Outcome::Allowed if view.allowed_once => self.style.paint("32", "ALLOWED ONCE (unclobber allow)"),
-            Outcome::Allowed if view.recorded => self.style.paint("33", "ALLOWED, and recorded as a refusal"),
+            Outcome::Allowed if view.recorded => self
+                .style
+                .paint("33", "ALLOWED, since this mount only observes (--mode observe)"),
             Outcome::Allowed => self.style.paint("32", "ALLOWED"),
             Outcome::Refused => self.style.paint("1;31", "REFUSED"),
             Outcome::Fails => self.style.paint("1;31", "FAILS"),
@@ -170,7 +178,13 @@ impl About<'_> {
 
     fn outcome(&self, view: &View) -> String {
         let mut text = format!("{} it now: {}", doing(self.args.op), self.word(view));
-        if let Some(error) = &view.error {
+        if view.recorded {
+            let code = view.code.as_deref().unwrap_or("a refusal");
+            add(
+                &mut text,
+                &format!("\n  it would go on record as what would be refused: {code}"),
+            );
+        } else if let Some(error) = &view.error {
             let code = view
                 .code
                 .as_deref()
@@ -229,15 +243,20 @@ impl About<'_> {
                 Outcome::Allowed | Outcome::Refused => "what to do next: nothing, go ahead\n".to_owned(),
             };
         };
-        let mut text = format!("what to do next: {step}\n");
-        if step.contains("read the file") {
+        let mut text = if view.recorded {
+            format!("what to do next: nothing, go ahead; where it is enforced: {step}\n")
+        } else {
+            format!("what to do next: {step}\n")
+        };
+        let looks = [("read the file", "cat"), ("look at the path", "ls")];
+        if let Some((_, command)) = looks.iter().find(|(words, _)| step.contains(words)) {
             let path = shell_word(&self.args.path);
             let line = match (&view.owner, self.own) {
                 (Some(owner), None) => {
                     let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
-                    format!("  for example:   cd {base} && unclobber run --owner {owner} -- cat {below}\n")
+                    format!("  for example:   cd {base} && unclobber run --owner {owner} -- {command} {below}\n")
                 }
-                _ => format!("  for example:   cat {path}\n"),
+                _ => format!("  for example:   {command} {path}\n"),
             };
             add(&mut text, &line);
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::asking::{WhyReply, WhyRequest};
 use super::protocol::{self, Attach, Code, DataPath, Failure, Refusal, Reply, Request, Status};
-use super::report::RulesReport;
+use super::report::{Allowance, RulesReport};
 use super::runtime_dir::{RuntimeDir, Surroundings};
 use super::wire::{Lines, send};
 use crate::fs::Activity;
@@ -234,9 +234,15 @@ impl Client {
         }
     }
 
-    /// The rules that hold, looked at anew, and what they say of a path from the root.
-    pub fn rules(&mut self, path: Option<String>, mount: Option<u64>) -> Result<RulesReport, ClientError> {
-        let reply = self.ask_in_time(&Request::Rules { path, mount }, ANSWER_LIMIT)?;
+    /// The rules that hold, looked at anew, and what they say of a path from the root; with `matches`, also which of them
+    /// match anything.
+    pub fn rules(
+        &mut self,
+        path: Option<String>,
+        mount: Option<u64>,
+        matches: bool,
+    ) -> Result<RulesReport, ClientError> {
+        let reply = self.ask_in_time(&Request::Rules { path, mount, matches }, ANSWER_LIMIT)?;
         if let Reply::Rules(report) = reply {
             Ok(*report)
         } else {
@@ -266,6 +272,26 @@ impl Client {
         }
     }
 
+    /// The exceptions that wait to be used.
+    pub fn allowances(&mut self) -> Result<Vec<Allowance>, ClientError> {
+        let reply = self.ask_in_time(&Request::Allowances, ANSWER_LIMIT)?;
+        if let Reply::Allowances { waiting } = reply {
+            Ok(waiting)
+        } else {
+            Err(unexpected(&reply))
+        }
+    }
+
+    /// Takes those for a path back; how many there were.
+    pub fn disallow(&mut self, path: String, owner: Option<String>) -> Result<usize, ClientError> {
+        let reply = self.ask_in_time(&Request::Disallow { path, owner }, ANSWER_LIMIT)?;
+        if let Reply::Disallowed { count } = reply {
+            Ok(count)
+        } else {
+            Err(unexpected(&reply))
+        }
+    }
+
     /// Asks for the refusals of this process's owner as they happen.
     pub fn follow_refusals(&mut self) -> Result<(), ClientError> {
         self.expect_done(&Request::Refusals)
@@ -273,7 +299,16 @@ impl Client {
 
     /// Returns when every refusal so far has come; first waits a bounded time for the end of a mount.
     pub fn flush(&mut self, ended: Option<u64>) -> Result<(), ClientError> {
-        self.expect_done(&Request::Flush { ended })
+        self.expect_done(&Request::Flush { ended, record: false })
+    }
+
+    /// Returns when every event so far is written down, or the guard has taken a moment for it.
+    pub fn write_record(&mut self) -> Result<(), ClientError> {
+        let request = Request::Flush {
+            ended: None,
+            record: true,
+        };
+        self.ask_in_time(&request, ANSWER_LIMIT).map(drop)
     }
 
     /// Returns when the mount has ended.

@@ -82,13 +82,13 @@ impl Conversation {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::Detach { mount } => self.detach(mount),
             Request::Refusals => self.refusals(),
-            Request::Flush { ended } => Ok(self.flush(ended)),
+            Request::Flush { ended, record } => Ok(self.flush(ended, record)),
             Request::Leave => {
                 self.leave();
                 Ok(Reply::Done)
             }
-            Request::Rules { path, mount } => {
-                let report = self.server.host.rules(mount, path.as_deref());
+            Request::Rules { path, mount, matches } => {
+                let report = self.server.host.rules(mount, path.as_deref(), matches);
                 Ok(Reply::Rules(Box::new(report)))
             }
             Request::Allow {
@@ -97,6 +97,8 @@ impl Conversation {
                 seconds,
                 mount,
             } => self.allow(&path, owner.as_deref(), seconds, mount),
+            Request::Allowances => self.allowances(),
+            Request::Disallow { path, owner } => self.disallow(&path, owner.as_deref()),
             Request::Wait { mount } => {
                 self.server.life.wait_mount_end(mount, None);
                 Ok(Reply::Done)
@@ -301,10 +303,7 @@ impl Conversation {
         let standing = self.standing()?;
         let own = standing.map(|owner| host.name_of(owner));
         if let (Some(standing), Some(own)) = (standing, &own) {
-            let for_itself = name.is_none_or(|name| {
-                let below = name.strip_prefix(own.as_str());
-                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            });
+            let for_itself = name.is_none_or(|name| is_at_or_below(name, own));
             let lets = mount.is_some_and(|mount| host.allows_itself(mount));
             if !lets || !for_itself {
                 let what = if lets {
@@ -329,6 +328,33 @@ impl Conversation {
         Ok(Reply::Allowed {
             owner: owner.map(|owner| host.name_of(owner)),
         })
+    }
+
+    /// A caller that belongs to an owner hears of what it and those below it could use.
+    fn allowances(&self) -> Result<Reply, Failure> {
+        let host = &self.server.host;
+        let own = self.standing()?.map(|owner| host.name_of(owner));
+        let mut waiting = host.allowances();
+        waiting.retain(|one| match (&own, &one.owner) {
+            (Some(own), Some(owner)) => is_at_or_below(owner, own),
+            (None, _) | (_, None) => true,
+        });
+        Ok(Reply::Allowances { waiting })
+    }
+
+    /// A caller that belongs to an owner may take back what it, or an owner below it, has asked for.
+    fn disallow(&self, path: &str, name: Option<&str>) -> Result<Reply, Failure> {
+        let host = &self.server.host;
+        let own = self.standing()?.map(|owner| host.name_of(owner));
+        let count = host.disallow(path, &|one| {
+            let named = name.is_none_or(|name| one.owner.as_deref() == Some(name));
+            let may = own.as_ref().is_none_or(|own| {
+                let owner = one.owner.as_deref();
+                one.by_owner && owner.is_some_and(|owner| is_at_or_below(owner, own))
+            });
+            named && may
+        });
+        Ok(Reply::Disallowed { count })
     }
 
     fn detach(&self, number: u64) -> Result<Reply, Failure> {
@@ -405,17 +431,26 @@ impl Conversation {
         Ok(Reply::Activity(Box::new(self.server.host.activity(since, only))))
     }
 
-    fn flush(&self, ended: Option<u64>) -> Reply {
+    fn flush(&self, ended: Option<u64>, record: bool) -> Reply {
         if let Some(mount) = ended {
             self.server.life.wait_mount_end(mount, Some(END_LIMIT));
         }
         self.server.host.flush();
+        if record {
+            self.server.host.write_record();
+        }
         Reply::Done
     }
 
     fn status(&self) -> Status {
         let life = &self.server.life;
-        let (owners, counts) = self.server.host.status();
+        let (mut owners, counts) = self.server.host.status();
+        // Who cannot be told apart works through no `run` here.
+        let own = self.standing().ok().flatten();
+        let own = own.map(|owner| self.server.host.name_of(owner));
+        if let Some(own) = &own {
+            owners.retain(|owner| is_at_or_below(&owner.name, own));
+        }
         let mounts = life.mounts().into_iter().map(|(mount, record)| MountStatus {
             mount,
             label: record.label,
@@ -426,6 +461,7 @@ impl Conversation {
             read_only: record.read_only,
         });
         Status {
+            own,
             guard: self.server.guard.clone(),
             root: self.server.root.clone(),
             pid: std::process::id(),
@@ -439,6 +475,12 @@ impl Conversation {
             rules_problem: self.server.host.rules_problem(),
         }
     }
+}
+
+/// Whether an owner's name is this one, or that of an owner below it.
+fn is_at_or_below(name: &str, own: &str) -> bool {
+    name.strip_prefix(own)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn mount_namespace(pid: u32) -> io::Result<u64> {

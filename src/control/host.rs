@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use super::asking::{WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
 use super::protocol::{AttachRules, DataPath, Failure, OwnerStatus, Refusal};
-use super::report::RulesReport;
+use super::report::{Allowance, RulesReport};
 use crate::fs::{Activity, Asker};
 use crate::guard::OwnerId;
 
@@ -45,12 +45,12 @@ pub trait Host: Send + Sync + 'static {
         None
     }
 
-    /// Tells `sink` every refusal of this owner and those below it from now on, until the returned value is dropped.
     /// What is wrong with the workspace's rules, as far as that is known; nothing is looked at.
     fn rules_problem(&self) -> Option<String>;
 
-    /// The rules that hold, on a mount or anywhere, looked at anew; and what they say of a path.
-    fn rules(&self, mount: Option<u64>, path: Option<&str>) -> RulesReport;
+    /// The rules that hold, on a mount or anywhere, looked at anew; and what they say of a path. With `matches`, also which
+    /// of them match anything.
+    fn rules(&self, mount: Option<u64>, path: Option<&str>, matches: bool) -> RulesReport;
 
     /// Whether a mount lets owners allow their own changes.
     fn allows_itself(&self, mount: u64) -> bool;
@@ -58,11 +58,20 @@ pub trait Host: Send + Sync + 'static {
     /// Lets the next change of a path by an owner, or by anybody, through. `by_owner`: an owner has asked for itself.
     fn allow(&self, path: &str, owner: Option<OwnerId>, seconds: u64, by_owner: bool) -> Result<(), Failure>;
 
+    /// The exceptions that wait to be used.
+    fn allowances(&self) -> Vec<Allowance>;
+
+    /// Takes those for a path back of which `which` says so; how many.
+    fn disallow(&self, path: &str, which: &dyn Fn(&Allowance) -> bool) -> usize;
+
     /// Tells `sink` every refusal of this owner and those below it from now on, until the returned value is dropped.
     fn subscribe(&self, owner: OwnerId, sink: Sink) -> Box<dyn Send>;
 
     /// Returns when every refusal that has happened has been told.
     fn flush(&self);
+
+    /// Returns when every event that has happened is written down, or a moment has passed.
+    fn write_record(&self);
 
     /// The owner of that full name, if there is one; none is made.
     fn find_owner(&self, name: &str) -> Option<OwnerId>;

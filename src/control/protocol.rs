@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::asking::{PathText, WhyReply, WhyRequest};
 use super::options::{OwnerBy, Policy};
-use super::report::RulesReport;
+use super::report::{Allowance, RulesReport};
 use crate::fs::Activity;
 
 /// The version every message carries.
@@ -53,6 +53,9 @@ pub enum Request {
         /// First wait (a bounded time) until this mount has ended and its files are closed.
         #[serde(default)]
         ended: Option<u64>,
+        /// Also wait (a bounded time) until every event that has happened is written down.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        record: bool,
     },
     /// The caller, which was made an owner's first process, is about to end: what descends from it stays that owner.
     Leave,
@@ -77,6 +80,9 @@ pub enum Request {
         /// On the mount of this number, as `user.unclobber.mount` tells it.
         #[serde(default)]
         mount: Option<u64>,
+        /// Also look which rules match anything.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        matches: bool,
     },
     /// Let the next change of a path through, once.
     Allow {
@@ -90,6 +96,16 @@ pub enum Request {
         /// The mount that the caller is on, as `user.unclobber.mount` tells it.
         #[serde(default)]
         mount: Option<u64>,
+    },
+    /// Which of these wait to be used; a guarded caller hears of those it could use.
+    Allowances,
+    /// Take those for a path back.
+    Disallow {
+        /// The path, from the root.
+        path: String,
+        /// Only that of this owner.
+        #[serde(default)]
+        owner: Option<String>,
     },
 }
 
@@ -204,6 +220,16 @@ pub enum Reply {
         #[serde(default)]
         owner: Option<String>,
     },
+    /// To allowances.
+    Allowances {
+        /// Those that wait, the oldest first.
+        waiting: Vec<Allowance>,
+    },
+    /// To disallow.
+    Disallowed {
+        /// How many were taken back.
+        count: usize,
+    },
     /// Done.
     Done,
     /// A refusal; an event, not an answer.
@@ -286,6 +312,9 @@ pub enum DataPath {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
+    /// The owner that the caller is, if it is one's process: then only that owner and those below it are told of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<String>,
     /// The guard's id.
     pub guard: String,
     /// The backing directory.
@@ -395,9 +424,22 @@ pub(super) fn parse_request(line: &[u8]) -> Result<Request, Failure> {
     Ok(request)
 }
 
-const OPERATIONS: [&str; 13] = [
-    "hello", "attach", "join", "status", "detach", "refusals", "flush", "leave", "wait", "why", "activity", "rules",
+const OPERATIONS: [&str; 15] = [
+    "hello",
+    "attach",
+    "join",
+    "status",
+    "detach",
+    "refusals",
+    "flush",
+    "leave",
+    "wait",
+    "why",
+    "activity",
+    "rules",
     "allow",
+    "allowances",
+    "disallow",
 ];
 
 /// The reply or event in `line`.
@@ -436,8 +478,10 @@ fn check(request: &Request) -> Result<(), Failure> {
         | Request::Why(_)
         | Request::Activity { .. }
         | Request::Rules { .. }
+        | Request::Allowances
         // Full names hold slashes, and those that no owner has are told as that.
-        | Request::Allow { .. } => None,
+        | Request::Allow { .. }
+        | Request::Disallow { .. } => None,
     };
     name.map_or(Ok(()), |name| {
         check_owner_name(name).map_err(|why| Failure::new(Code::Malformed, why))

@@ -39,7 +39,19 @@ fn every_request_survives_its_line() {
         Request::Status,
         Request::Detach { mount: 4 },
         Request::Refusals,
-        Request::Flush { ended: Some(3) },
+        Request::Flush {
+            ended: Some(3),
+            record: false,
+        },
+        Request::Flush {
+            ended: None,
+            record: true,
+        },
+        Request::Allowances,
+        Request::Disallow {
+            path: "f".to_owned(),
+            owner: Some("A/b".to_owned()),
+        },
         Request::Leave,
         Request::Wait { mount: 1 },
     ];
@@ -71,6 +83,10 @@ fn every_reply_survives_its_line() {
             mounts: vec![MountStatus::default()],
             ..Status::default()
         })),
+        Reply::Allowances {
+            waiting: vec![Allowance::default()],
+        },
+        Reply::Disallowed { count: 2 },
         Reply::Done,
         Reply::Refusal(Box::new(Refusal {
             line: "no".to_owned(),

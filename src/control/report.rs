@@ -1,4 +1,4 @@
-//! What a guard says of its rules, in the words of the protocol.
+//! What a guard says of its rules and of exceptions from them, in the words of the protocol.
 //!
 //! It never decides anything: `cli::host` fills it in.
 
@@ -32,6 +32,22 @@ pub struct RuleLine {
     pub source: String,
     /// The line in the workspace's file.
     pub line: Option<usize>,
+    /// Whether it matches anything that is there; unknown where not everything was looked at.
+    pub matches: Option<bool>,
+}
+
+/// An exception that waits to be used.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Allowance {
+    /// The path, from the root.
+    pub path: String,
+    /// The only owner that may use it; anybody without one.
+    pub owner: Option<String>,
+    /// For how many seconds more.
+    pub seconds: u64,
+    /// An owner has asked for it itself.
+    pub by_owner: bool,
 }
 
 /// A mount with rules of its own.

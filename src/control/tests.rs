@@ -78,7 +78,7 @@ impl Host for Fake {
         None
     }
 
-    fn rules(&self, _mount: Option<u64>, path: Option<&str>) -> RulesReport {
+    fn rules(&self, _mount: Option<u64>, path: Option<&str>, _matches: bool) -> RulesReport {
         RulesReport {
             problem: path.map(str::to_owned),
             ..RulesReport::default()
@@ -93,6 +93,24 @@ impl Host for Fake {
         self.allowed.lock().push((path.to_owned(), owner, by_owner));
         Ok(())
     }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        let waiting = self.allowed.lock().clone();
+        let words = waiting.iter().map(|(path, owner, by_owner)| Allowance {
+            path: path.clone(),
+            owner: owner.map(|owner| self.name_of(owner)),
+            seconds: 1,
+            by_owner: *by_owner,
+        });
+        words.collect()
+    }
+
+    fn disallow(&self, path: &str, which: &dyn Fn(&Allowance) -> bool) -> usize {
+        let waiting = self.allowances();
+        waiting.iter().filter(|one| one.path == path && which(one)).count()
+    }
+
+    fn write_record(&self) {}
 
     fn find_owner(&self, name: &str) -> Option<OwnerId> {
         name.strip_prefix('o')?.split('/').next()?.parse().ok().map(OwnerId)

@@ -2,7 +2,7 @@
 //!
 //! Bounded, and only ever shown: nothing is decided by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::sync::{Arc, Weak};
 
@@ -123,8 +123,21 @@ impl Guard {
         let new = recent
             .iter()
             .filter(|report| report.sequence > since && shown.contains(&report.owner));
-        let mut refusals: Vec<Told> = new.rev().take(MAX_REFUSALS).map(|report| Told::of(report)).collect();
-        refusals.reverse();
+        let mut refusals: VecDeque<Told> = VecDeque::new();
+        for report in new {
+            let told = Told::of(report);
+            match refusals.back_mut() {
+                Some(last) if last.is_like(&told) => {
+                    let more = last.more + 1;
+                    *last = Told { more, ..told };
+                }
+                Some(_) | None => refusals.push_back(told),
+            }
+            if refusals.len() > MAX_REFUSALS {
+                refusals.pop_front();
+            }
+        }
+        let mut refusals: Vec<Told> = refusals.into();
         for told in &mut refusals {
             told.line = short(std::mem::take(&mut told.line));
             told.path = short(std::mem::take(&mut told.path));

@@ -38,6 +38,19 @@ pub struct Allowance {
     pub by_owner: bool,
 }
 
+/// An exception that waits to be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// The path, as it was named.
+    pub path: String,
+    /// The only owner that may use it; anybody without one.
+    pub owner: Option<OwnerId>,
+    /// How much of its time is left.
+    pub left: Duration,
+    /// It was asked for by an owner itself.
+    pub by_owner: bool,
+}
+
 /// Why a change cannot be let through.
 #[derive(Debug, thiserror::Error)]
 pub enum AllowError {
@@ -60,6 +73,17 @@ struct Waiting {
 impl Waiting {
     fn is_due(&self, now: Timestamp) -> bool {
         is_younger(self.since, now, self.allowance.lasts)
+    }
+
+    fn pending(&self, now: Timestamp) -> Pending {
+        let whole = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+        let passed = Duration::from_secs(whole(self.since.sec, now.sec));
+        Pending {
+            path: self.allowance.path.clone(),
+            owner: self.allowance.owner,
+            left: self.allowance.lasts.saturating_sub(passed),
+            by_owner: self.allowance.by_owner,
+        }
     }
 
     fn is_for(&self, owner: OwnerId, entry: Option<&EntryKey>, file: Option<FileKey>, self_allow: bool) -> bool {
@@ -110,6 +134,24 @@ impl Allowances {
         taken.is_some()
     }
 
+    /// Those that wait.
+    fn waiting(&self) -> Vec<Pending> {
+        let now = clock::now();
+        let known = |known: &Waiting| known.is_due(now).then(|| known.pending(now));
+        self.waiting.lock().iter().filter_map(known).collect()
+    }
+
+    /// Takes those back of which `which` says so.
+    fn take_back(&self, which: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let now = clock::now();
+        let mut all = self.waiting.lock();
+        all.retain(|known| known.is_due(now));
+        let taken: Vec<_> = all.extract_if(.., |known| which(&known.pending(now))).collect();
+        self.count.store(all.len(), Ordering::Release);
+        drop(all);
+        taken.iter().map(|known| known.pending(now)).collect()
+    }
+
     /// Whether there is one to take.
     fn waits(&self, owner: OwnerId, entry: Option<&EntryKey>, file: Option<FileKey>, self_allow: bool) -> bool {
         let now = clock::now();
@@ -144,22 +186,62 @@ impl Guard {
         if found.is_some_and(|(_, stat)| stat.is_dir()) {
             return Err(AllowError::Path("it is a directory: name a file".to_owned()));
         }
-        let whom = allowance.owner.map_or_else(
-            || "anybody".to_owned(),
-            |owner| format!("owner {:?}", self.owners().name(owner)),
-        );
-        log::warn!(
-            target: "unclobber::allow",
-            "one change of {:?} by {whom} is let through within {} s",
+        let line = format!(
+            "one change of {:?} by {} is let through within {} s",
             allowance.path,
+            self.whom(allowance.owner),
             allowance.lasts.as_secs()
         );
+        let (path, owner) = (allowance.path.clone(), allowance.owner);
         self.allowances.add(Waiting {
             entry: entry_key(dir.key(), &name),
             file: found.map(|(key, _)| key),
             since: clock::now(),
             allowance,
-        })
+        })?;
+        self.note_allowance("allow_given", owner, path, line);
+        Ok(())
+    }
+
+    /// The exceptions that wait to be used.
+    pub fn allowances_waiting(&self) -> Vec<Pending> {
+        self.allowances.waiting()
+    }
+
+    /// Takes those for a path back of which `which` says so; how many.
+    pub fn take_back(&self, path: &Path, which: impl Fn(&Pending) -> bool) -> usize {
+        let taken = self
+            .allowances
+            .take_back(|pending| Path::new(&pending.path) == path && which(pending));
+        for pending in &taken {
+            let line = format!(
+                "no change of {:?} by {} is let through any more",
+                pending.path,
+                self.whom(pending.owner)
+            );
+            self.note_allowance("allow_cancelled", pending.owner, pending.path.clone(), line);
+        }
+        taken.len()
+    }
+
+    fn whom(&self, owner: Option<OwnerId>) -> String {
+        owner.map_or_else(
+            || "anybody".to_owned(),
+            |owner| format!("owner {:?}", self.owners().name(owner)),
+        )
+    }
+
+    /// What somebody has done about exceptions, in the log and on record.
+    fn note_allowance(&self, operation: &'static str, owner: Option<OwnerId>, path: String, line: String) {
+        log::warn!(target: "unclobber::allow", "{line}");
+        if self.events().is_recording() {
+            self.events().record(Happened::Noted {
+                owner: owner.map(|owner| self.owners().name(owner)),
+                path,
+                operation,
+                text: line,
+            });
+        }
     }
 
     /// Whether a change that would be refused for this reason would be let through. Uses nothing up.
@@ -229,7 +311,7 @@ impl Mount {
         guard.events().allowed(who.owner, &line);
         if guard.events().is_recording() {
             guard.events().record(Happened::Noted {
-                owner: guard.owners().name(subject.owner),
+                owner: Some(guard.owners().name(subject.owner)),
                 path: guard.path_of(subject.at),
                 operation: "allow",
                 text: line,

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::caller::At;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::level_name;
 use super::handle::FileHandle;
@@ -60,6 +61,14 @@ impl Mount {
         state.changing.retain(|changing| changing.handle != of_handle);
     }
 
+    /// Whether nothing is at the name now.
+    fn is_gone(&self, at: &At) -> bool {
+        let store = &self.guard().store;
+        at.dir
+            .as_ref()
+            .is_some_and(|dir| matches!(store.peek(dir, &at.name), Ok(None)))
+    }
+
     /// What was written to a file after another owner had removed or replaced it is in the attic and nowhere else, and
     /// could not be refused when it was written: the writer is told when it is flushed or synced.
     ///
@@ -76,7 +85,11 @@ impl Mount {
         }
         let reason = Reason {
             code: Code::StaleVersion,
-            step: Step::ReadAgainThenRetry,
+            step: if self.is_gone(open.at()) {
+                Step::LookThenCreate
+            } else {
+                Step::ReadAgainThenRetry
+            },
             why: Why::TakenAway,
             intent: Intent::Edit,
             there: There::Regular,

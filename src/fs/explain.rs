@@ -311,11 +311,8 @@ impl Guard {
     }
 
     fn last_refusal(&self, scene: &Scene<'_>, owner: Option<OwnerId>) -> Option<Told> {
-        let recent = self.events().recent();
-        let of_this = recent
-            .iter()
-            .rev()
-            .find(|report| Some(report.owner) == owner && report.refusal.path == scene.path);
+        let recent = self.events().recent_of(owner?);
+        let of_this = recent.iter().rev().find(|report| report.refusal.path == scene.path);
         of_this.map(|report| Told::of(report))
     }
 

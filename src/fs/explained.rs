@@ -200,9 +200,24 @@ pub struct Told {
     pub enforced: bool,
     /// The line that told it.
     pub line: String,
+    /// How often the same had happened right before and is told by this alone.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub more: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_none(more: &u64) -> bool {
+    *more == 0
 }
 
 impl Told {
+    /// Whether another is the same, at another time.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.owner, &self.operation, &self.path, &self.code, self.enforced)
+            == (&other.owner, &other.operation, &other.path, &other.code, other.enforced)
+    }
+
     /// From what was reported.
     #[must_use]
     pub fn of(report: &crate::audit::Report) -> Self {
@@ -216,6 +231,7 @@ impl Told {
             step: report.refusal.step.as_str().to_owned(),
             enforced: report.enforced,
             line: report.line(),
+            more: 0,
         }
     }
 }

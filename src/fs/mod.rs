@@ -44,7 +44,7 @@ mod watch;
 mod workspace;
 
 pub use activity::{Activity, OwnerActivity};
-pub use allow::{AllowError, Allowance};
+pub use allow::{AllowError, Allowance, Pending};
 pub use attr::{Change as AttrChange, VIRTUAL_GUARD_XATTR, VIRTUAL_MOUNT_XATTR, VIRTUAL_STATE_XATTR};
 pub use cache::KernelCache;
 pub use caller::Caller;

@@ -41,6 +41,10 @@ fn run(guard: &Weak<Guard>) {
                 return;
             }
             guard.publish_due();
+            if guard.store.attic().is_open() && guard.mounts().is_empty() {
+                // While the guard lingers, nothing is put there: an attic in which nothing is left need not stay.
+                guard.store.attic().retire();
+            }
             if ticks.is_multiple_of(RULES) || guard.rules_moved() {
                 guard.refresh_rules();
             }

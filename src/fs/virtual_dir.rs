@@ -188,12 +188,11 @@ impl Mount {
 
     /// What was refused to the caller's owner, the newest first.
     fn refused(&self, who: &Who) -> Vec<Told> {
-        let recent = self.guard().events().recent();
-        let own = recent
-            .iter()
-            .rev()
-            .filter(|report| report.owner == who.owner && who.owner != OwnerId::NOBODY);
-        own.map(|report| Told::of(report)).collect()
+        if who.owner == OwnerId::NOBODY {
+            return Vec::new();
+        }
+        let recent = self.guard().events().recent_of(who.owner);
+        recent.iter().rev().map(|report| Told::of(report)).collect()
     }
 
     /// One line each; a loop that tries again and again is one line, too.

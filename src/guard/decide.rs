@@ -132,7 +132,7 @@ fn nothing_there(case: &Case) -> Decision {
     };
     match case.intent {
         Intent::Create | Intent::Replace | Intent::RenameOver | Intent::Edit if knows_a_file => {
-            case.refuse(Code::StaleVersion, Step::ReadAgainThenRetry, Why::GoneSince)
+            case.refuse(Code::StaleVersion, Step::LookThenCreate, Why::GoneSince)
         }
         Intent::Edit => case.refuse(Code::NotFound, Step::CreateInstead, Why::NothingThere),
         Intent::Create | Intent::Replace | Intent::RenameOver | Intent::Link | Intent::Append => {

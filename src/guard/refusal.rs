@@ -47,8 +47,10 @@ impl Display for Code {
 pub enum Step {
     /// The owner has not read the file yet.
     ReadThenRetry,
-    /// The owner has read another version; if the file is gone, the read says so, and creating it is then allowed.
+    /// The owner has read another version.
     ReadAgainThenRetry,
+    /// The owner knew a file at the name, and nothing is there now.
+    LookThenCreate,
     /// Somebody else is writing the file.
     WaitThenRead,
     /// There is nothing to edit.
@@ -68,6 +70,8 @@ impl Step {
         match self {
             Self::ReadThenRetry => "read the file, then retry",
             Self::ReadAgainThenRetry => "read the file again, then retry",
+            // Reading it again can only say that it is not there: that is the look that clears it.
+            Self::LookThenCreate => "look at the path again (it is gone), then create it",
             Self::WaitThenRead => "wait until that is closed, read the file again, then retry",
             Self::CreateInstead => "create it instead of editing it",
             Self::ChooseAnotherName => "choose another name",
@@ -84,6 +88,7 @@ impl Step {
         match self {
             Self::ReadThenRetry => "still not read: ",
             Self::ReadAgainThenRetry => "still not read again: ",
+            Self::LookThenCreate => "still not looked at again: ",
             Self::WaitThenRead => "still not closed: ",
             Self::MakeReadable => "still not readable: ",
             Self::CreateInstead | Self::ChooseAnotherName | Self::CheckBacking => "still so: ",

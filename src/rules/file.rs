@@ -89,11 +89,32 @@ fn cause(error: &std::io::Error) -> String {
 /// # Errors
 /// What is wrong with it.
 pub fn parse(text: &str, root: Option<&Path>) -> Result<Vec<Rule>, RulesError> {
-    let table: Table = toml::from_str(text).map_err(|error| RulesError {
-        at: error.span().map(|span| position(text, span.start)),
-        message: error.message().lines().collect::<Vec<_>>().join(" "),
+    let table: Table = toml::from_str(text).map_err(|error| {
+        let at = error.span().map(|span| position(text, span.start));
+        single_bracket(text, at).unwrap_or_else(|| RulesError {
+            at,
+            message: error.message().lines().collect::<Vec<_>>().join(" "),
+        })
     })?;
     table.rule.into_iter().map(|entry| rule(text, root, entry)).collect()
+}
+
+/// The most likely mistake: `[rule]`, which is one table and no list of them.
+fn single_bracket(text: &str, at: Option<(usize, usize)>) -> Option<RulesError> {
+    let is_single = |line: &str| {
+        let line = line.split('#').next().unwrap_or_default();
+        line.split_whitespace().collect::<String>() == "[rule]"
+    };
+    let (line, found) = (1..).zip(text.lines()).find(|(_, line)| is_single(line))?;
+    // What is wrong before it is told first.
+    if at.is_some_and(|(wrong, _)| wrong < line) {
+        return None;
+    }
+    let column = found.chars().take_while(|c| c.is_whitespace()).count() + 1;
+    Some(RulesError {
+        at: Some((line, column)),
+        message: "[rule] must be [[rule]], with two brackets on each side: there may be several".to_owned(),
+    })
 }
 
 fn rule(text: &str, root: Option<&Path>, entry: Spanned<Entry>) -> Result<Rule, RulesError> {

@@ -32,7 +32,7 @@ pub struct Rule {
 
 impl Rule {
     /// Whether it speaks of `.git` by name: no other rule reaches there.
-    fn names_git(&self) -> bool {
+    pub(super) fn names_git(&self) -> bool {
         self.pattern.split('/').any(|part| part == ".git")
     }
 }

@@ -9,6 +9,7 @@ mod file;
 mod glob;
 mod ignored;
 mod list;
+mod matched;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ pub use file::{FILE_NAME, RulesError, parse, read};
 pub use glob::Glob;
 pub use ignored::{IGNORE_NAME, IgnoreFile, read_ignore_file};
 pub use list::{Rule, RuleList, Source, parse_word};
+pub use matched::matches;
 
 use std::io;
 use std::os::fd::AsFd;

@@ -446,12 +446,17 @@ impl Attic {
         there.then(|| self.home().ok()).flatten()
     }
 
-    /// Removes the home if nothing is kept in it.
+    /// Whether it has been used since it was last retired.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.home.lock().is_some()
+    }
+
+    /// Lets go of the home, and removes it if nothing is kept in it.
     pub fn retire(&self) {
         let Some(home) = self.existing_home() else { return };
-        if remove_home(&self.root, self.name, &home.home, &home.attic) {
-            *self.home.lock() = None;
-        }
+        remove_home(&self.root, self.name, &home.home, &home.attic);
+        *self.home.lock() = None;
     }
 }
 
@@ -469,8 +474,8 @@ fn drop_parts(home: &Home, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Removes a home, with its journal, if nothing is kept in it; whether nothing is.
-pub(super) fn remove_home(root: &OwnedFd, name: &str, home: &OwnedFd, attic: &OwnedFd) -> bool {
+/// Removes a home, with its journal, if nothing is kept in it.
+pub(super) fn remove_home(root: &OwnedFd, name: &str, home: &OwnedFd, attic: &OwnedFd) {
     let empty = list(attic).is_ok_and(|names| names.is_empty());
     if empty {
         let gone = sys::rmdir_at(home, OsStr::new(ATTIC))
@@ -483,7 +488,6 @@ pub(super) fn remove_home(root: &OwnedFd, name: &str, home: &OwnedFd, attic: &Ow
             log::debug!("the empty attic stays: {error}");
         }
     }
-    empty
 }
 
 /// Whether a home belongs to the owner of the tree or to us: what others have put there is not ours to trust.

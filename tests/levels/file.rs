@@ -22,6 +22,16 @@ fn a_wrong_file_of_rules_is_told_with_line_and_column() {
             ":3:9: ",
             "guard, keep or off",
         ),
+        (
+            "# mine\n [rule] # one\npattern = \"x\"\nlevel = \"keep\"\n",
+            ":2:2: ",
+            "[rule] must be [[rule]]",
+        ),
+        (
+            "[rule]\npattern = \"x\"\nlevel = \"keep\"\n[rule]\npattern = \"y\"\nlevel = \"keep\"\n",
+            ":1:1: ",
+            "[rule] must be [[rule]]",
+        ),
         ("[[rule]]\npattern = \"x\"\nlevl = \"keep\"\n", ":3:1: ", "levl"),
         (
             "[[rule]]\npattern = \"[z-a]\"\nlevel = \"keep\"\n",

@@ -70,6 +70,10 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
     let steps = [
         (Step::ReadThenRetry, "read the file, then retry"),
         (Step::ReadAgainThenRetry, "read the file again, then retry"),
+        (
+            Step::LookThenCreate,
+            "look at the path again (it is gone), then create it",
+        ),
         (Step::CreateInstead, "create it instead of editing it"),
         (Step::ChooseAnotherName, "choose another name"),
         (

@@ -1,15 +1,16 @@
 //! `unclobber why`: what an owner knows of a path, what would happen to a change, and the step that clears it. Every
 //! answer that names a step is put to the test: the step is taken, and the change is made.
 
+#[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]
 mod common;
+mod difference;
+mod promise;
+#[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]
 mod support;
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -18,8 +19,6 @@ use common::session::{Session, fine};
 use common::tree::{Tree, program, require_fuse};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
-use unclobber::fs::{Asker, Explained, Operation, Outcome, Question};
-use unclobber::guard::{Policy, ViewRule};
 
 /// A tree with some old files, and a shell of owner A.
 fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {
@@ -114,6 +113,12 @@ fn every_standing_is_told_and_its_step_works() {
     is(&gone, 1, "stale", "refused");
     assert_eq!(view(&gone.1)["changed"]["by"], "outside the mount");
     assert_eq!(view(&gone.1)["changed"]["gone"], true);
+    assert_eq!(
+        view(&gone.1)["step"],
+        "look at the path again (it is gone), then create it"
+    );
+    let screen = a.sh(&why("f"));
+    assert!(screen.stdout.contains("  for example:   ls f\n"), "{screen:?}");
     fine(&a.sh("! cat f"));
     is(&ask(&mut a, "f"), 0, "absent", "allowed");
     fine(&a.sh("echo anew >f"));
@@ -422,132 +427,6 @@ fn what_others_made_before_it_was_ignored_is_refused_and_told_so() {
     fine(&a.sh("echo x >mine; cat new; echo x >new"));
 }
 
-// semantics: W4
-#[test]
-fn what_has_changed_since_it_was_read_is_shown() {
-    let Some((tree, mut a)) = guarded("why: the difference", &[]) else {
-        return;
-    };
-    fine(&a.sh("cat f"));
-    let mut b = Session::guarded(&tree, "b", &[]);
-    // An unread file that is removed is kept, and what is made in its place is another.
-    fine(&b.sh("rm f; printf 'one\\n2\\nthree\\n\\033[31mfour\\n' >f"));
-    let answer = ask(&mut a, "--diff f");
-    is(&answer, 1, "stale", "refused");
-    let shown = view(&answer.1)["difference"]["text"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    assert!(shown.contains("-two\n") && shown.contains("+2\n"), "{answer:#?}");
-    assert!(
-        shown.contains("+\\u{1b}[31mfour"),
-        "nothing that a terminal obeys: {shown}"
-    );
-    let screen = a.sh(&why("f"));
-    assert!(screen.stdout.contains("unclobber why f --diff"), "{screen:?}");
-    // Showing it is no read.
-    assert!(!a.sh("echo mine >f").ok());
-    fine(&a.sh("cat f && echo mine >f"));
-    // What an owner replaces that it had read, and others too, is kept as well.
-    fine(&b.sh("cat f && printf 'theirs\\n' >f"));
-    let answer = ask(&mut a, "--diff f");
-    is(&answer, 1, "stale", "refused");
-    let shown = view(&answer.1)["difference"]["text"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    assert!(shown.contains("-mine\n+theirs\n"), "{answer:#?}");
-    fine(&a.sh("cat f"));
-    // Where no copy was kept, that is said.
-    fine(&a.sh("cat g"));
-    tree.write("g", "by an outsider\n");
-    let answer = ask(&mut a, "--diff g");
-    is(&answer, 1, "stale", "refused");
-    let none = view(&answer.1)["difference"]["none"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    assert!(none.contains("no copy of the version"), "{answer:#?}");
-}
-
-// semantics: W4
-#[test]
-fn the_report_of_a_run_shows_it_to_its_owner_alone() {
-    if !require_fuse("why: reports") {
-        return;
-    }
-    let tree = Tree::new();
-    for (mode, shows) in [(None, true), (Some(0o644), false)] {
-        tree.write("f", "one\ntwo\n");
-        let report = tree.scratch().join(format!("report-{shows}"));
-        if let Some(mode) = mode {
-            fs::write(&report, "").expect("a report");
-            fs::set_permissions(&report, fs::Permissions::from_mode(mode)).expect("its mode");
-        }
-        let mut a = Session::guarded(&tree, "a", &["--report", &report.to_string_lossy()]);
-        let mut b = Session::guarded(&tree, "b", &[]);
-        fine(&a.sh("cat f"));
-        fine(&b.sh("cat f && printf 'one\\n2\\n' >f"));
-        assert!(!a.sh("echo mine >f").ok());
-        drop(a.close());
-        let text = fs::read_to_string(&report).expect("a report");
-        let found = json(&text, &text);
-        let refusal = &found["owners"][0]["refusals"][0];
-        assert_eq!(refusal["code"], "FS_STALE_VERSION", "{found:#}");
-        let shown = refusal["difference"]["text"].as_str().unwrap_or_default();
-        assert_eq!(shown.contains("-two\n+2\n"), shows, "{found:#}");
-    }
-}
-
-// semantics: W4
-#[test]
-fn content_is_shown_to_nobody_who_may_not_read_it() {
-    if !require_fuse("why: no content") {
-        return;
-    }
-    let mut tree = support::Tree::new(|backing| fs::write(backing.join("f"), "one\n").expect("a file"));
-    let (a, b) = (tree.owner("a"), tree.owner("b"));
-    fs::read(a.join("f")).expect("a's read");
-    fs::remove_file(b.join("f")).expect("b's removal");
-    fs::write(b.join("f"), "secret\n").expect("b's file");
-    fs::set_permissions(b.join("f"), fs::Permissions::from_mode(0o600)).expect("its mode");
-    let owner = tree.guard.owners().named("a").expect("an owner");
-    let path = [OsString::from("f")];
-    let difference = |uid| {
-        let question = Question {
-            path: &path,
-            operation: Operation::Write,
-            owners: &[Some(owner)],
-            policy: Policy::default(),
-            mount: None,
-            read_only: false,
-            asker: Asker { uid, gid: uid, pid: 0 },
-            difference: true,
-        };
-        let Ok(Explained::Answer(answer)) = tree.guard.explain(&question) else {
-            unreachable!("the path is in the tree");
-        };
-        answer.views[0].difference.clone().expect("an answer")
-    };
-    let stranger = difference(65_534);
-    assert_eq!(stranger.text, None);
-    assert_eq!(stranger.none.as_deref(), Some("you may not read the file"));
-    let mine = difference(fs::metadata(tree.backing.join("f")).expect("the file").uid());
-    assert_eq!(mine.text.map(|text| text.contains("+secret\n")), Some(true));
-}
-
-// semantics: W4
-#[test]
-fn of_what_is_not_guarded_nothing_is_shown() {
-    let Some((_tree, mut a)) = guarded("why: not guarded", &[]) else {
-        return;
-    };
-    fine(&a.sh("mkdir .git; echo x >.git/f; cat .git/f"));
-    let off = ask(&mut a, "--diff .git/f");
-    assert_eq!(off.1["level"], "off");
-    assert_eq!(view(&off.1)["difference"], Value::Null);
-}
-
 // semantics: W1
 #[test]
 fn a_program_with_an_old_copy_is_named() {
@@ -606,121 +485,12 @@ fn the_screen_says_what_to_do_next() {
     let answer = ask(&mut c, "g");
     is(&answer, 0, "unseen", "allowed");
     assert_eq!(view(&answer.1)["recorded"], true);
-}
-
-/// What one owner, or somebody outside, does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
-    Read,
-    Write,
-    Edit,
-    Append,
-    Remove,
-    Create,
-}
-
-fn act(path: &Path, act: Act) -> std::io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    match act {
-        Act::Read => fs::read(path).map(drop),
-        Act::Write => fs::write(path, "whole\n"),
-        Act::Edit => options.write(true).open(path)?.write_all(b"part"),
-        Act::Append => options.append(true).create(true).open(path)?.write_all(b"more\n"),
-        Act::Remove => fs::remove_file(path),
-        Act::Create => options.write(true).create_new(true).open(path)?.write_all(b"new\n"),
+    let screen = c.sh(&why("g")).stdout;
+    for part in [
+        "writing to it now: ALLOWED, since this mount only observes (--mode observe)\n",
+        "  it would go on record as what would be refused: FS_NOT_OBSERVED\n",
+        "what to do next: nothing, go ahead; where it is enforced: read the file, then retry\n",
+    ] {
+        assert!(screen.contains(part), "{part}\n{screen}");
     }
-}
-
-/// The kernel tells of a close after it has returned, and until then what somebody outside writes counts as the writer's
-/// (O10): an answer and the change must not stand on two sides of that.
-fn wait_for_closes(tree: &support::Tree) {
-    let open = || tree.guard.status().mounts.iter().any(|mount| mount.open_files > 0);
-    assert!(wait_until(PATIENCE, || !open()), "a handle stays open");
-}
-
-// semantics: W2
-#[test]
-fn what_would_happen_is_what_happens() {
-    if !require_fuse("why: predictions") {
-        return;
-    }
-    let mut tree = support::Tree::new(|backing| {
-        for name in ["f", "g", "other"] {
-            fs::write(backing.join(name), "old\n").expect("a file");
-        }
-    });
-    // One process does everything here: what it saw as another owner is no copy that it holds.
-    let policy = Policy {
-        view: ViewRule::Owner,
-        ..Policy::default()
-    };
-    let points = [tree.owner_with("a", policy), tree.owner_with("b", policy)];
-    let owners = ["a", "b"].map(|name| tree.guard.owners().named(name).expect("an owner"));
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % below).expect("a small number")
-    };
-    let acts = [
-        Act::Read,
-        Act::Read,
-        Act::Read,
-        Act::Read,
-        Act::Write,
-        Act::Write,
-        Act::Edit,
-        Act::Append,
-        Act::Remove,
-        Act::Create,
-    ];
-    let (mut refused, mut allowed) = (0, 0);
-    for step in 0..1500 {
-        let (who, name, what) = (next(7) % 3, ["f", "g"][next(2)], acts[next(10)]);
-        let Some(point) = points.get(who) else {
-            drop(act(&tree.backing.join(name), what));
-            continue;
-        };
-        let operation = match what {
-            Act::Read | Act::Append => None,
-            Act::Write => Some(Operation::Write),
-            Act::Edit => Some(Operation::Edit),
-            Act::Remove => Some(Operation::Remove),
-            Act::Create => Some(Operation::Create),
-        };
-        let path = [OsString::from(name)];
-        let told = operation.map(|operation| {
-            let question = Question {
-                path: &path,
-                operation,
-                owners: &[Some(owners[who])],
-                policy,
-                mount: None,
-                read_only: false,
-                asker: Asker { uid: 0, gid: 0, pid: 0 },
-                difference: false,
-            };
-            let Ok(Explained::Answer(answer)) = tree.guard.explain(&question) else {
-                unreachable!("the path is in the tree");
-            };
-            answer.views[0].clone()
-        });
-        let done = act(&point.join(name), what);
-        wait_for_closes(&tree);
-        // The thread's next request: it was told whatever it was told.
-        fs::metadata(point.join("other")).expect("another file");
-        let Some(told) = told else { continue };
-        let context = format!("step {step}: {what:?} {name} by {who}: {done:?}, told {told:#?}");
-        if let Err(error) = done {
-            assert_ne!(told.outcome, Outcome::Allowed, "{context}");
-            let text = error.to_string();
-            assert_eq!(text.split(" (os").next(), told.error.as_deref(), "{context}");
-            refused += 1;
-        } else {
-            assert_eq!(told.outcome, Outcome::Allowed, "{context}");
-            allowed += 1;
-        }
-    }
-    assert!(refused > 100 && allowed > 100, "{refused} refused, {allowed} allowed");
 }

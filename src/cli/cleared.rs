@@ -1,0 +1,75 @@
+//! What has become of a refusal by the end of a `run`: whether its step was taken, and the change made after all.
+//!
+//! It never judges: the guard is asked what would happen now.
+
+use serde_json::Value;
+
+use crate::audit::rfc3339;
+use crate::control::{Client, PathText, WhyRequest};
+use crate::fs::{Operation, Outcome};
+use crate::guard::Timestamp;
+
+/// What has become of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cleared {
+    /// The change was made later.
+    Made,
+    /// The step was taken: the change would not be refused any more.
+    Possible,
+}
+
+impl Cleared {
+    /// As the report has it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Possible => "possible",
+        }
+    }
+
+    /// As the summary has it, in place of a step.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Made => "cleared, the change was made afterwards",
+            Self::Possible => "cleared, it is not refused any more",
+        }
+    }
+}
+
+/// Asks what has become of the refusal that this event tells of; nothing if it would still be refused, or that cannot be
+/// said.
+pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
+    let operation = match event["code"].as_str()? {
+        "FS_NOT_OBSERVED" | "FS_STALE_VERSION" | "FS_NOT_REGULAR_FILE" => Operation::Write,
+        "FS_NOT_FOUND" => Operation::Edit,
+        _ => return None,
+    };
+    let names = event["path"].as_str()?.split('/');
+    let request = WhyRequest {
+        path: names.map(|name| PathText::Text(name.to_owned())).collect(),
+        owner: None,
+        operation,
+        mount: None,
+        difference: false,
+    };
+    let answer = match client.why(request) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => return None,
+        Err(error) => {
+            log::debug!("what has become of a refusal cannot be said: {error}");
+            return None;
+        }
+    };
+    let view = answer.explanation.views.first()?;
+    // Allowed for another reason than that the step was taken, such as a mount's own rule, clears nothing.
+    let knows = ["current", "absent"].contains(&view.view.as_str());
+    if view.outcome != Outcome::Allowed || view.recorded || view.allowed_once || !knows {
+        return None;
+    }
+    let since = event["time"].as_str()?;
+    let made = view.changed.as_ref().is_some_and(|changed| {
+        let at = |sec| rfc3339(Timestamp { sec, nsec: 999_999_999 });
+        changed.own && changed.at.is_some_and(|sec| at(sec).as_str() >= since)
+    });
+    Some(if made { Cleared::Made } else { Cleared::Possible })
+}

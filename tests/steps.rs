@@ -1,0 +1,178 @@
+//! For every code, and every step that is named: somebody is refused, does what the refusal says and nothing else, and the
+//! same change is made. The forms of ordinary programs, each in every situation, are in `tests/forms`.
+
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
+mod common;
+
+use common::session::{Session, fine};
+use common::tree::{Tree, require_fuse, tool_is_there};
+use common::wait::{PATIENCE, wait_until};
+
+const READ: &str = "read the file, then retry";
+const READ_AGAIN: &str = "read the file again, then retry";
+const LOOK: &str = "look at the path again (it is gone), then create it";
+const CREATE: &str = "create it instead of editing it";
+const WAIT: &str = "wait until that is closed, read the file again, then retry";
+
+struct Case {
+    /// What happens before; `theirs` by another owner, the rest by whoever is refused.
+    mine: &'static str,
+    theirs: &'static str,
+    /// The change.
+    change: &'static str,
+    code: &'static str,
+    told: &'static str,
+    /// What the refused does about it.
+    step: &'static str,
+}
+
+const EDIT: &str = "printf x | dd of=N bs=1 conv=notrunc,nocreat status=none";
+
+const CASES: [Case; 13] = [
+    case("", "", "echo x >N", "FS_NOT_OBSERVED", READ, "cat N"),
+    case("", "", EDIT, "FS_NOT_OBSERVED", READ, "cat N"),
+    case("echo x >t", "", "mv -f t N", "FS_NOT_OBSERVED", READ, "cat N"),
+    case("", "cat N; echo b >N", "rm N", "FS_NOT_OBSERVED", READ, "cat N"),
+    case("", "cat N; echo b >N", "mv N away", "FS_NOT_OBSERVED", READ, "cat N"),
+    // Refused as a write: the file must not go either before it is read.
+    case("! echo x >N", "", "rm N", "FS_NOT_OBSERVED", READ, "cat N"),
+    case(
+        "cat N",
+        "cat N; echo b >N",
+        "echo x >N",
+        "FS_STALE_VERSION",
+        READ_AGAIN,
+        "cat N",
+    ),
+    case(
+        "cat N",
+        "cat N; echo b >N",
+        EDIT,
+        "FS_STALE_VERSION",
+        READ_AGAIN,
+        "cat N",
+    ),
+    case(
+        "cat N",
+        "cat N; echo b >N",
+        "truncate -s 0 N",
+        "FS_STALE_VERSION",
+        READ_AGAIN,
+        "cat N",
+    ),
+    case(
+        "cat N",
+        "cat N; echo b >N",
+        "rm N",
+        "FS_STALE_VERSION",
+        READ_AGAIN,
+        "cat N",
+    ),
+    case(
+        "cat N; echo x >t",
+        "cat N; echo b >N",
+        "mv -f t N",
+        "FS_STALE_VERSION",
+        READ_AGAIN,
+        "cat N",
+    ),
+    // Of what is gone, a look says so: reading it, or listing it.
+    case("cat N", "rm N", "echo x >N", "FS_STALE_VERSION", LOOK, "! cat N"),
+    case("cat N; echo x >t", "rm N", "mv t N", "FS_STALE_VERSION", LOOK, "! ls N"),
+];
+
+const fn case(
+    mine: &'static str,
+    theirs: &'static str,
+    change: &'static str,
+    code: &'static str,
+    told: &'static str,
+    step: &'static str,
+) -> Case {
+    Case {
+        mine,
+        theirs,
+        change,
+        code,
+        told,
+        step,
+    }
+}
+
+// semantics: E1 E2 E7 D20
+#[test]
+fn whoever_does_what_the_refusal_says_is_not_refused_again() {
+    if !require_fuse("every step") {
+        return;
+    }
+    let tree = Tree::new();
+    for number in 0..CASES.len() {
+        tree.write(&format!("n{number}"), "old\n");
+    }
+    let (mut a, mut b) = (Session::guarded(&tree, "a", &[]), Session::guarded(&tree, "b", &[]));
+    for (case, number) in CASES.iter().zip(0..) {
+        let name = format!("n{number}");
+        let of = |text: &str| {
+            let text = text.replace('N', &name);
+            if text.is_empty() { ":".to_owned() } else { text }
+        };
+        fine(&a.sh(&of(case.mine)));
+        fine(&b.sh(&of(case.theirs)));
+        let change = of(case.change);
+        let context = format!("{}; {}; {change}", of(case.mine), of(case.theirs));
+        let heard = a.said().len();
+        let before = tree.read(&name);
+        let refused = a.sh(&change);
+        assert_ne!(refused.code, 0, "{context}");
+        assert_eq!(
+            tree.read(&name),
+            before,
+            "{context}: a refused change has changed something"
+        );
+        let told = |line: &String| {
+            line.contains(case.code) && line.ends_with(case.told) && line.contains(&format!(" {name}: "))
+        };
+        let said = wait_until(PATIENCE, || a.said()[heard..].iter().any(told));
+        assert!(said, "{context}: {:?}", &a.said()[heard..]);
+        fine(&a.sh(&of(case.step)));
+        fine(&a.sh(&change));
+    }
+}
+
+// semantics: E2 E7 D21
+#[test]
+fn whoever_waits_and_reads_is_not_refused_again() {
+    if !require_fuse("the step of waiting") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    let (mut a, mut b) = (Session::guarded(&tree, "a", &[]), Session::guarded(&tree, "b", &[]));
+    fine(&a.sh("cat f"));
+    fine(&b.sh("cat f; exec 3>f; echo b >&3"));
+    assert_ne!(a.sh("echo x >f").code, 0);
+    let told = wait_until(PATIENCE, || a.said().iter().any(|line| line.ends_with(WAIT)));
+    assert!(told, "{:?}", a.said());
+    fine(&b.sh("exec 3>&-"));
+    fine(&a.sh("cat f"));
+    fine(&a.sh("echo x >f"));
+}
+
+// semantics: E3 E7
+#[test]
+fn what_is_not_there_is_created_instead() {
+    if !require_fuse("the step of creating") || !tool_is_there("python3") {
+        return;
+    }
+    let tree = Tree::new();
+    let mut a = Session::guarded(&tree, "a", &[]);
+    let program = common::tree::program();
+    let why = a.sh(&format!("'{}' why --op edit f", program.display()));
+    assert!(
+        why.code == 1 && why.stdout.contains(&format!("what to do next: {CREATE}\n")),
+        "{why:?}"
+    );
+    assert_ne!(a.sh("python3 -c 'open(\"f\", \"r+\")'").code, 0);
+    fine(&a.sh("echo x >f"));
+    fine(&a.sh("python3 -c 'open(\"f\", \"r+\").write(\"y\")'"));
+}
