@@ -8,10 +8,13 @@ use crate::transcript::shell;
 
 macro_rules! script {
     ($name:literal, $text:expr) => {
+        script!($name, false, $text)
+    };
+    ($name:literal, $root:literal, $text:expr) => {
         Case {
             name: $name,
             needs: &["python3"],
-            root: false,
+            root: $root,
             run: |directory: &Path| shell(directory, $text),
         }
     };
@@ -22,6 +25,8 @@ pub(crate) const CASES: &[Case] = &[
     script!("times of what was copied from", COPIED),
     script!("times of what others have open", OPEN_ELSEWHERE),
     script!("appending switched off and on", SETFL),
+    script!("times of what has flags", true, FLAGS),
+    script!("numbers in a listing", LISTING),
 ];
 
 /// At every level: `f` is guarded, `f.o` is off. By another process each time, and looked at before, meanwhile and after.
@@ -82,3 +87,30 @@ for flags in os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_APPEND, os.O_WRONLY, os
         out += [get(), os.lseek(fd, 2, os.SEEK_SET), os.write(fd, b"two"), os.lseek(fd, 0, os.SEEK_CUR), os.pwrite(d, b"3", 1)]
         fcntl.fcntl(d, fcntl.F_SETFL, fcntl.fcntl(d, fcntl.F_GETFL) ^ os.O_APPEND); out += [os.lseek(fd, 1, os.SEEK_SET), os.write(fd, b"four"), os.lseek(fd, 0, os.SEEK_CUR)]
         os.close(fd); os.close(d); print(flags, made, out, open("f").read())'"#;
+
+const FLAGS: &str = r#"python3 -c '
+import fcntl, os, struct
+GET, SET = 0x80086601, 0x40086602
+os.mkdir("d"); open("f", "w").write("x"); 
+for n in "f", "d":
+    before = os.stat(n).st_ctime_ns; fd = os.open(n, os.O_RDONLY); flags = struct.unpack("l", fcntl.ioctl(fd, GET, bytes(8)))[0]
+    for flag in 0x80, 0x40:
+        fcntl.ioctl(fd, SET, struct.pack("l", flags | flag)); after = os.stat(n).st_ctime_ns; print(n, hex(flag), after > before, os.fstat(fd).st_ctime_ns == after); before = after
+    fcntl.ioctl(fd, SET, struct.pack("l", flags)); print(os.stat(n).st_ctime_ns > before)'"#;
+
+/// Of the directory itself, the one above, and what is in it, also when it is listed again from the middle.
+const LISTING: &str = r#"python3 -c '
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True); os.makedirs("d/e/f"); b = ctypes.create_string_buffer(4096)
+for n in range(300): open("d/e/n%d" % n, "w").write("x")
+def entries(fd):
+    while True:
+        n = libc.syscall(217, fd, b, 4096); at = 0
+        if n <= 0: return
+        while at < n: ino, off, size = struct.unpack_from("QqH", b, at); yield b.raw[at + 19:at + size].split(b"\0")[0].decode(), ino, off; at += size
+for look in False, True:
+    if look: [os.stat("d/e/" + n) for n in os.listdir("d/e")]
+    fd = os.open("d/e", os.O_RDONLY); all = list(entries(fd)); print(len(all), [n for n, ino, off in all if ino != os.stat("d/e/" + n).st_ino])
+    wrong = []
+    for (n, ino, off), following in zip(all, all[1:]): os.lseek(fd, off, 0); wrong += [n for found in [next(entries(fd))] if found[:2] != following[:2]]
+    print(wrong, os.lseek(fd, 0, 0), [e[:2] for e in entries(fd)] == [e[:2] for e in all])'"#;
