@@ -320,13 +320,15 @@ impl Mount {
         let node = self.node(id)?;
         self.refuse_rules_file(who, "setxattr", &node)?;
         let fd = self.guard().store.fd(&node)?;
+        let done = if node.kind() == Kind::Regular {
+            let state = node.content().lock();
+            let done = self.metadata_change(&node, &state, || Ok(change(&fd)?));
+            drop(state);
+            done
+        } else {
+            Ok(change(&fd)?)
+        };
         self.attributes_changed(&node);
-        if node.kind() != Kind::Regular {
-            return Ok(change(&fd)?);
-        }
-        let state = node.content().lock();
-        let done = self.metadata_change(&node, &state, || Ok(change(&fd)?));
-        drop(state);
         done
     }
 

@@ -103,9 +103,8 @@ impl Mount {
         if !self.caches() || set_id {
             return Duration::ZERO;
         }
-        let volatile = state.is_some_and(|state| {
-            !state.mappers.is_empty() || state.writing.iter().any(|(mount, _)| *mount != self.id())
-        });
+        let volatile =
+            state.is_some_and(|state| state.mappable > 0 || state.writing.iter().any(|(mount, _)| *mount != self.id()));
         if volatile { Duration::ZERO } else { LONG }
     }
 
@@ -485,6 +484,14 @@ impl Mount {
     /// This mount has changed what a name leads to: the kernels of the others must learn of it.
     pub(super) fn name_changed(&self, dir: &Arc<Node>, name: &OsStr) {
         self.tell_others(|other| other.doubt_name(dir, name));
+    }
+
+    /// The kernel of this mount holds attributes that have moved, or may move, without a request that tells it so. Takes no
+    /// lock of the kernel's that an operation holds while it waits for the daemon.
+    pub(super) fn forget_attributes(&self, node: &Node) {
+        if let Some(kernel) = self.kernel.get() {
+            kernel.forget_attributes(node.id());
+        }
     }
 
     /// This mount has changed attributes: the kernels of the others must learn of it.

@@ -242,6 +242,9 @@ impl Mount {
             let mut state = node.content().lock();
             self.note_unjudged_stores(open, true);
             open.forget_mapper(&mut state);
+            if open.may_be_mapped() {
+                state.mappable = state.mappable.saturating_sub(1);
+            }
             // Every close has been flushed, and is told some time later: what has changed since then was stored through a
             // mapping, or is an outsider's.
             if open.reads_and_writes()
@@ -355,7 +358,7 @@ impl Mount {
     ) -> Result<usize> {
         let (source, target) = (self.file(from)?, self.file(to)?);
         self.observe_by_handle(&source)?;
-        self.change(caller, &target, "copy_file_range", Intent::Edit, || {
+        let copied = self.change(caller, &target, "copy_file_range", Intent::Edit, || {
             self.clear_setid_for(caller, &target)?;
             Ok(sys::copy_file_range(
                 source.file(),
@@ -365,7 +368,10 @@ impl Mount {
                 length,
                 flags,
             )?)
-        })
+        });
+        // The kernel does not think of the time of access of what was read.
+        self.forget_attributes(source.node());
+        copied
     }
 
     fn clear_setid_for(&self, caller: &Caller, open: &FileHandle) -> Result<()> {

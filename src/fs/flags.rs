@@ -42,11 +42,14 @@ impl Mount {
         }
         if node.kind() == Kind::Directory {
             sys::file_flags(&file, call, &mut data)?;
-            return Ok(data);
+        } else {
+            let state = node.content().lock();
+            self.metadata_change(&node, &state, || Ok(sys::file_flags(&file, call, &mut data)?))?;
+            drop(state);
         }
-        let state = node.content().lock();
-        self.metadata_change(&node, &state, || Ok(sys::file_flags(&file, call, &mut data)?))?;
-        drop(state);
+        // The kernel takes no ioctl for a change of attributes.
+        self.forget_attributes(&node);
+        self.attributes_changed(&node);
         Ok(data)
     }
 

@@ -150,6 +150,11 @@ impl FileHandle {
         !self.told.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether it can be mapped for writing past the daemon, whoever may do so.
+    pub(super) fn may_be_mapped(&self) -> bool {
+        self.io.passes_by() && self.reads_and_writes()
+    }
+
     pub(super) fn may_have_mapped(&self) -> bool {
         self.maps
     }
@@ -267,6 +272,11 @@ impl Mount {
             written: Mutex::new(written),
         });
         state.handles += 1;
+        if handle.may_be_mapped() {
+            state.mappable += 1;
+            // What it was told before may be remembered for long.
+            self.forget_attributes(opening.node);
+        }
         self.guard().touched.note(handle.owner, &handle.at);
         if writes {
             state.begin_writing(self.id());

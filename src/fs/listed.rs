@@ -34,7 +34,11 @@ impl Mount {
             if item.name == "." || item.name == ".." {
                 // The kernel knows these, and does not count them.
                 return match self.attributes_of(&dir) {
-                    Ok(stat) => fill(item, &self.attr(&dir, &stat)),
+                    Ok(stat) => {
+                        let attr = self.attr(&dir, &stat);
+                        let ino = if item.name == ".." { item.ino } else { attr.ino };
+                        fill(item, &Attr { ino, ..attr })
+                    }
                     Err(_) => false,
                 };
             }

@@ -9,6 +9,7 @@ mod cases_differences;
 mod cases_files;
 mod cases_names;
 mod cases_programs;
+mod cases_remembered;
 mod cases_traps;
 #[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]
@@ -123,6 +124,11 @@ fn data() {
 #[test]
 fn programs_and_users() {
     compare("programs and users", cases_programs::CASES);
+}
+
+#[test]
+fn what_the_kernel_remembers() {
+    compare("what the kernel remembers", cases_remembered::CASES);
 }
 
 #[test]
