@@ -3,13 +3,15 @@
 
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
+
+use hashbrown::DefaultHashBuilder;
 
 /// A fixed number of independently locked parts, chosen by hash, so that unrelated keys do not contend.
 #[derive(Debug)]
 pub struct Sharded<T> {
     shards: Box<[Mutex<T>]>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 /// Number of parts; a power of two.
@@ -26,14 +28,15 @@ impl<T> Sharded<T> {
     pub fn new(mut make: impl FnMut() -> T) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::new(make())).collect(),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 
     /// Locks the part that `key` belongs to.
     pub fn lock<K: Hash + ?Sized>(&self, key: &K) -> MutexGuard<'_, T> {
         let hash = self.hasher.hash_one(key);
-        let index = usize::try_from(hash & (SHARDS as u64 - 1)).unwrap_or(0);
+        // Not the bits that the table within chooses by.
+        let index = usize::try_from((hash >> 32) & (SHARDS as u64 - 1)).unwrap_or(0);
         self.shards[index].lock()
     }
 

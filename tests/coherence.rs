@@ -358,6 +358,57 @@ fn a_held_directory_lists_what_is_there_now() {
     assert_eq!(listed(), "", "also when it is gone");
 }
 
+/// A descriptor that is open for writing keeps everybody from executing the file, also past the mount: the daemon keeps
+/// none after the file was closed.
+#[test]
+fn a_program_made_through_the_mount_can_be_executed_past_it() {
+    let mut tree = Tree::new(|_| {});
+    let m = tree.owner("a");
+    for exclusive in [false, true] {
+        let name = if exclusive { "claimed" } else { "staged" };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).create_new(exclusive).mode(0o755);
+        let mut file = options.open(m.join(name)).unwrap();
+        std::io::copy(&mut File::open("/bin/true").unwrap(), &mut file).unwrap();
+        drop(file);
+        // The daemon is told of the last close after it has returned.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match std::process::Command::new(tree.backing.join(name)).status() {
+                Ok(status) => break assert!(status.success(), "{name}"),
+                Err(error) => assert!(Instant::now() < deadline, "{name}: {error}"),
+            }
+            thread::yield_now();
+        }
+        assert!(std::process::Command::new(m.join(name)).status().unwrap().success());
+    }
+}
+
+/// That a file has no capabilities is remembered, since the kernel asks before it writes: not longer than it is true.
+#[test]
+fn capabilities_that_a_file_gets_are_shown() {
+    const NAME: &str = "security.capability";
+    // Version 2, one permitted capability.
+    let value = [&[1, 0, 0, 2, 0, 4, 0, 0][..], &[0; 12]].concat();
+    let mut tree = Tree::new(|dir| fs::write(dir.join("old"), "old").unwrap());
+    let (m, other) = (tree.owner("a"), tree.owner("b"));
+    fs::write(m.join("new"), "new").unwrap();
+    for file in ["old", "new"] {
+        let through = |mount: &Path| sys::get_xattr(File::open(mount.join(file)).unwrap(), NAME.as_ref(), 64).ok();
+        for _ in 0..2 {
+            assert_eq!(through(&m), None, "{file}");
+        }
+        let past = File::open(tree.backing.join(file)).unwrap();
+        sys::set_xattr(&past, NAME.as_ref(), &value, 0).unwrap();
+        assert_eq!(through(&m).as_deref(), Some(&value[..]), "{file}: set past the mount");
+        sys::remove_xattr(&past, NAME.as_ref()).unwrap();
+        assert_eq!(through(&m), None, "{file}");
+        let by_other = File::open(other.join(file)).unwrap();
+        sys::set_xattr(&by_other, NAME.as_ref(), &value, 0).unwrap();
+        assert_eq!(through(&m).as_deref(), Some(&value[..]), "{file}: set by another mount");
+    }
+}
+
 /// What a descriptor of inotify has seen, without the moment.
 fn watched(watch: &Inotify) -> usize {
     watch.read_events().map_or(0, |events| events.len())

@@ -25,6 +25,7 @@ const RECORD_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens the guard of the directory `root`.
 pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Host>> {
+    sys::share_heap();
     let (_, max_fds) = sys::raise_nofile_limit()?;
     let usual = AtticLimits::default();
     let age = settings

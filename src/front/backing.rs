@@ -1,56 +1,121 @@
 //! Files registered with the kernel for passthrough: one registration per inode, shared by all its open handles.
+//!
+//! That of a file that was only read outlives its last handle for a while, within a bound: the kernel then need not be asked
+//! for it by the next. It holds the file open for reading, so it goes before anybody truncates the file, and with what the
+//! kernel knows of the inode. One that is open for writing would keep others from executing the file.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use fuser::BackingId;
+use hashbrown::{HashMap, HashSet};
 
+use crate::guard::FileKey;
 use crate::sync::Mutex;
+
+/// Registrations without a handle that are kept on each mount.
+const KEPT: usize = 1024;
+
+#[derive(Debug)]
+struct Held {
+    backing: Arc<BackingId>,
+    file: FileKey,
+    handles: usize,
+    /// Registered by a descriptor that only reads.
+    reads: bool,
+    /// In the queue of those that have no handle, or had none.
+    queued: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    nodes: HashMap<u64, Held>,
+    handles: HashSet<u64>,
+    idle: VecDeque<u64>,
+}
 
 /// The registrations of one mount.
 #[derive(Debug, Default)]
-pub(super) struct Backings {
-    by_node: Mutex<HashMap<u64, Weak<BackingId>>>,
-    by_handle: Mutex<HashMap<u64, Arc<BackingId>>>,
-}
+pub(super) struct Backings(Mutex<Table>);
 
 impl Backings {
-    /// The registration of a node, made by `register` if none of its handles holds one; held until the handle is
-    /// released.
+    /// The registration of a node, made by `register` if there is none; held until the handle is released. `reads`: the
+    /// descriptor only reads.
     pub(super) fn hold(
         &self,
-        node: u64,
+        (node, file): (u64, FileKey),
         handle: u64,
-        file: BorrowedFd<'_>,
-        register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
+        reads: bool,
+        (descriptor, register): (BorrowedFd<'_>, impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>),
     ) -> io::Result<Arc<BackingId>> {
-        let mut nodes = self.by_node.lock();
-        let held = match nodes.get(&node).and_then(Weak::upgrade) {
-            Some(held) => held,
-            None => {
-                let made = Arc::new(register(file)?);
-                nodes.insert(node, Arc::downgrade(&made));
-                made
-            }
+        let mut table = self.0.lock();
+        // A number of another file that is gone: never the registration of that one.
+        let known = table.nodes.get_mut(&node).filter(|held| held.file == file);
+        let backing = if let Some(held) = known {
+            held.handles += 1;
+            Arc::clone(&held.backing)
+        } else {
+            let backing = Arc::new(register(descriptor)?);
+            let held = Held {
+                backing: Arc::clone(&backing),
+                file,
+                handles: 1,
+                reads,
+                queued: false,
+            };
+            let before = table.nodes.insert(node, held);
+            drop(before);
+            backing
         };
-        drop(nodes);
-        self.by_handle.lock().insert(handle, Arc::clone(&held));
-        Ok(held)
+        table.handles.insert(handle);
+        drop(table);
+        Ok(backing)
     }
 
     /// The handle is gone.
     pub(super) fn release(&self, node: u64, handle: u64) {
-        let Some(held) = self.by_handle.lock().remove(&handle) else {
+        let mut table = self.0.lock();
+        if !table.handles.remove(&handle) {
             return;
-        };
-        let mut nodes = self.by_node.lock();
-        if Arc::strong_count(&held) == 1 {
-            nodes.remove(&node);
         }
-        // Under the lock, so that no other open finds it on its way out.
-        drop(held);
-        drop(nodes);
+        let Some(held) = table.nodes.get_mut(&node) else { return };
+        held.handles = held.handles.saturating_sub(1);
+        if held.handles > 0 {
+            return;
+        }
+        if !held.reads {
+            table.nodes.remove(&node);
+            return;
+        }
+        if !std::mem::replace(&mut held.queued, true) {
+            table.idle.push_back(node);
+        }
+        while table.idle.len() > KEPT {
+            let Some(oldest) = table.idle.pop_front() else { break };
+            table.drop_idle(oldest);
+        }
+        drop(table);
+    }
+
+    /// Ends what is kept of a node that no handle is open on.
+    pub(super) fn let_go(&self, node: u64) {
+        let mut table = self.0.lock();
+        if table.nodes.get(&node).is_some_and(|held| held.handles == 0) {
+            table.nodes.remove(&node);
+        }
+        drop(table);
+    }
+}
+
+impl Table {
+    fn drop_idle(&mut self, node: u64) {
+        if let Some(held) = self.nodes.get_mut(&node) {
+            held.queued = false;
+            if held.handles == 0 {
+                self.nodes.remove(&node);
+            }
+        }
     }
 }

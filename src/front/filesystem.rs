@@ -19,7 +19,7 @@ use super::backing::Backings;
 use super::convert::{attr, caller, decode_device, directory_type, errno, open_flags, time_set};
 use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, RequestKind, is_virtual};
 use crate::guard::PassthroughRule;
-use crate::sys;
+use crate::sys::{self, consts};
 
 /// Generations tell apart nodes of one id; node ids are not reused while the kernel knows them.
 const GENERATION: Generation = Generation(0);
@@ -57,11 +57,9 @@ impl Front {
         if !matches!(opened.io, IoMode::Passthrough | IoMode::PassthroughDirect) {
             return Ok(None);
         }
-        let node = opened.file.node().id();
-        match self
-            .backings
-            .hold(node, opened.handle, opened.file.file().as_fd(), register)
-        {
+        let (node, reads) = (opened.file.node(), !opened.file.writes());
+        let by = (opened.file.file().as_fd(), register);
+        match self.backings.hold((node.id(), node.key()), opened.handle, reads, by) {
             Ok(held) => Ok(Some(held)),
             Err(error) => {
                 log::warn!("the kernel did not register a file for passthrough: {error}");
@@ -156,6 +154,8 @@ impl Filesystem for Front {
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
         self.count(RequestKind::Forget);
+        // First: the number may be another file's as soon as it is forgotten.
+        self.backings.let_go(ino.0);
         self.mount.forget(ino.0, nlookup);
     }
 
@@ -186,6 +186,9 @@ impl Filesystem for Front {
         reply: ReplyAttr,
     ) {
         self.count(RequestKind::Setattr);
+        if size.is_some() {
+            self.backings.let_go(ino.0);
+        }
         let (atime, mtime) = (atime.map(time_set), mtime.map(time_set));
         let change = AttrChange {
             mode,
@@ -288,6 +291,9 @@ impl Filesystem for Front {
                 Ok(handle) => reply.opened(FileHandle(handle), bits),
                 Err(error) => reply.error(errno(&error)),
             };
+        }
+        if flags.0 & consts::O_TRUNC != 0 {
+            self.backings.let_go(ino.0);
         }
         let opened = match self.mount.open(&caller(request), ino.0, flags.0) {
             Ok(opened) => opened,

@@ -16,7 +16,7 @@ use super::open::present;
 use super::virtual_dir::{is_virtual, xattr_virtual};
 use crate::guard::{Intent, Level};
 use crate::store::{FileState, Kind, Node, libc_flags as c};
-use crate::sys::{self, TimeSet};
+use crate::sys::{self, Stat, TimeSet};
 
 /// The virtual attribute by which a mount tells which guard serves it; never listed, never stored.
 pub const VIRTUAL_GUARD_XATTR: &str = "user.unclobber.guard";
@@ -42,6 +42,8 @@ pub struct Change {
     pub mtime: Option<TimeSet>,
 }
 
+/// Where the capabilities of a program are kept.
+const CAPABILITY: &str = "security.capability";
 /// Where the access list of a file is kept.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
@@ -68,16 +70,17 @@ impl Mount {
             self.set_size(&who, caller, &node, handle, size)?;
         }
         let more = Change { size: None, ..*change };
+        let mut now = None;
         if more.mode.is_some()
             || more.uid.is_some()
             || more.gid.is_some()
             || more.atime.is_some()
             || more.mtime.is_some()
         {
-            self.set_metadata(&node, &more)?;
+            now = self.set_metadata(&node, &more)?;
         }
         self.attributes_changed(&node);
-        let stat = self.attributes_of(&node)?;
+        let stat = now.map_or_else(|| self.attributes_of(&node), Ok)?;
         Ok(self.attr(&node, &stat))
     }
 
@@ -161,7 +164,8 @@ impl Mount {
         }
     }
 
-    fn set_metadata(&self, node: &Arc<Node>, change: &Change) -> Result<()> {
+    /// Says what the attributes are then, where that is known.
+    fn set_metadata(&self, node: &Arc<Node>, change: &Change) -> Result<Option<Stat>> {
         let fd = self.guard().store.fd(node)?;
         let apply = || -> Result<()> {
             if change.uid.is_some() || change.gid.is_some() {
@@ -176,16 +180,16 @@ impl Mount {
             Ok(())
         };
         if node.kind() == Kind::Directory && change.mtime.is_some() {
-            return self.set_directory_times(node, apply);
+            return self.set_directory_times(node, apply).map(|()| None);
         }
         if node.kind() != Kind::Regular {
-            return apply();
+            return apply().map(|()| None);
         }
         let state = node.content().lock();
         if change.mtime.is_none() {
             let done = self.metadata_change(node, &state, apply);
             drop(state);
-            return done;
+            return done.map(|((), after)| after);
         }
         let before = sys::stat(&*fd)?;
         // What has been stored through a mapping so far is its owner's; after this only the time set here shows.
@@ -199,7 +203,7 @@ impl Mount {
                 .with_known_file(node.key(), |record| record.retoken(after.token()));
         }
         drop(state);
-        done
+        done.map(|()| Some(after))
     }
 
     /// A name that is staged would move the times once more when it is published, and shows in them until then.
@@ -213,13 +217,14 @@ impl Mount {
     }
 
     /// Makes a change of metadata that leaves the content as it is: the generation stays, unless size or modification
-    /// time show that somebody else changed the content meanwhile. The file's lock is held.
+    /// time show that somebody else changed the content meanwhile. The file's lock is held. Gives what the attributes are
+    /// then, too, where that is known.
     pub(super) fn metadata_change<T>(
         &self,
         node: &Arc<Node>,
         state: &FileState,
         apply: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
+    ) -> Result<(T, Option<Stat>)> {
         let guard = self.guard();
         let before = guard.store.stat(node)?;
         let known = Present {
@@ -232,7 +237,8 @@ impl Mount {
             guard.ledger.with_file(&known, |_| ());
         }
         let done = apply()?;
-        if let Ok(after) = guard.store.stat(node)
+        let after = guard.store.stat(node).ok();
+        if let Some(after) = after
             && after.size == before.size
             && after.mtime == before.mtime
         {
@@ -240,7 +246,7 @@ impl Mount {
                 .ledger
                 .with_known_file(node.key(), |record| record.retoken(after.token()));
         }
-        Ok(done)
+        Ok((done, after))
     }
 
     /// Reads an extended attribute.
@@ -248,6 +254,10 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn getxattr(&self, caller: &Caller, id: u64, name: &OsStr, hint: usize) -> Result<Vec<u8>> {
+        if name == CAPABILITY && self.has_no_capability(id) {
+            self.count_asker(caller);
+            return Err(FsError::Errno(c::ENODATA));
+        }
         let who = self.arrive(caller, Arrival::Asks);
         if name == VIRTUAL_GUARD_XATTR {
             return Ok(self.guard().id().as_bytes().to_vec());
@@ -259,8 +269,28 @@ impl Mount {
         if name == VIRTUAL_STATE_XATTR {
             return self.state_text(&who, &self.node(id)?);
         }
-        let fd = self.xattr_fd(id)?;
-        Ok(sys::get_xattr(&*fd, name, hint)?)
+        let node = self.node(id)?;
+        let fd = self.guard().store.fd(&node)?;
+        if name == CAPABILITY && node.kind() == Kind::Regular && self.caches() {
+            // Before the look: whoever sets one after it takes the note back.
+            node.note_no_capability(true);
+        }
+        let value = sys::get_xattr(&*fd, name, hint);
+        if value.as_ref().err().is_none_or(|error| error.errno() != c::ENODATA) {
+            node.note_no_capability(false);
+        }
+        Ok(value?)
+    }
+
+    /// Whether a file is known to have no capability, which the kernel asks about before it writes to it. Whoever sets one
+    /// is seen doing so.
+    fn has_no_capability(&self, id: u64) -> bool {
+        let Ok(node) = self.node(id) else { return false };
+        if !self.caches() || !node.has_no_capability() {
+            return false;
+        }
+        self.guard().catch_up();
+        node.has_no_capability()
     }
 
     /// What `user.unclobber.state` says of a file to the caller.
@@ -323,8 +353,9 @@ impl Mount {
         let done = if node.kind() == Kind::Regular {
             let state = node.content().lock();
             let done = self.metadata_change(&node, &state, || Ok(change(&fd)?));
+            node.note_no_capability(false);
             drop(state);
-            done
+            done.map(|((), _)| ())
         } else {
             Ok(change(&fd)?)
         };

@@ -62,6 +62,8 @@ struct Miss {
     /// The kernel may have held an entry for the name: then this was its revalidation, and the kernel looks the name
     /// up once more within the same call.
     revalidates: bool,
+    /// The changes of others that the mount had seen before the look-up.
+    changes: u64,
 }
 
 /// The last name that led the thread to a file.
@@ -126,6 +128,8 @@ pub(crate) struct Who {
     pub(super) thread: Option<Arc<Thread<Notes>>>,
     /// What the last judgement of a change by this caller rested on.
     pub(super) judged: Cell<Option<Judged>>,
+    /// Of a creation whose name was looked up just before, and not found: the changes of others seen before that.
+    pub(super) looked_up: Cell<Option<u64>>,
 }
 
 /// The table of owners, bounded by what the descriptor limit allows.
@@ -134,6 +138,24 @@ pub(super) fn owners(max_fds: u64) -> Owners<Notes> {
 }
 
 impl Mount {
+    /// Counts a request by which nothing is observed and nothing changed.
+    pub(super) fn count_asker(&self, caller: &Caller) {
+        let guard = self.guard();
+        let known = guard
+            .owners()
+            .thread_as_met(caller.tid)
+            .filter(|_| self.options().pids_visible);
+        match known {
+            Some(thread) => {
+                let owner = guard
+                    .owners()
+                    .owner_of(&thread, &self.options().attribution, caller.uid);
+                guard.events().operation(owner);
+            }
+            None => drop(self.arrive(caller, Arrival::Asks)),
+        }
+    }
+
     /// Resolves the caller, and settles what its thread's last miss was.
     pub(super) fn arrive(&self, caller: &Caller, arrival: Arrival<'_>) -> Who {
         let guard = self.guard();
@@ -160,6 +182,7 @@ impl Mount {
             tid: caller.tid,
             thread,
             judged: Cell::default(),
+            looked_up: Cell::default(),
         };
         who.settle(guard, arrival);
         who
@@ -177,6 +200,7 @@ impl Who {
             tid,
             thread: None,
             judged: Cell::default(),
+            looked_up: Cell::default(),
         }
     }
 
@@ -195,13 +219,16 @@ impl Who {
             Arrival::Asks | Arrival::Other => false,
         };
         if untold {
+            if matches!(arrival, Arrival::Creates(..)) {
+                self.looked_up.set(Some(miss.changes));
+            }
             return;
         }
         guard.observe_miss(miss, thread);
     }
 
     /// Notes that the thread is about to be told that there is nothing.
-    pub(super) fn missed(&self, dir: &Arc<Node>, name: &OsStr, at: Generation, revalidates: bool) {
+    pub(super) fn missed(&self, dir: &Arc<Node>, name: &OsStr, at: Generation, (revalidates, changes): (bool, u64)) {
         if self.owner == OwnerId::NOBODY {
             return;
         }
@@ -214,6 +241,7 @@ impl Who {
                 owner: self.owner,
                 at,
                 revalidates,
+                changes,
             });
         }
     }

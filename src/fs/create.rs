@@ -49,6 +49,8 @@ impl Mount {
         let level = self.level_of(&who, Some(&dir), name);
         let winner = match names.staged.get(name) {
             Some(_) => Winner::Regular,
+            // Claiming a name says so itself; and the look-up just before is still true if nothing has changed since.
+            None if level == Level::Off || self.is_still_free(&who, &dir, name) => Winner::Nothing,
             None => self.guard().store.winner(&dir, name),
         };
         if winner != Winner::Nothing {
@@ -83,6 +85,13 @@ impl Mount {
         drop(names);
         self.evidence_came(&who, evidence);
         made
+    }
+
+    /// Whether the thread has just looked the name up and found nothing, and nobody has changed anything since. The kernel
+    /// looks a name up and creates it without letting another operation on the directory in between; what other mounts and
+    /// outsiders change is counted.
+    fn is_still_free(&self, who: &Who, dir: &Arc<Node>, name: &OsStr) -> bool {
+        self.caches() && who.looked_up.get() == Some(self.changes_seen()) && self.entry_told(dir, name).is_none()
     }
 
     /// What a creation answers when something is at the name. What is there stays untouched.
@@ -175,7 +184,8 @@ impl Mount {
         };
         let since = self.changes_seen();
         let mut stat = sys::stat(&file)?;
-        let node = guard.store.adopt(&dir, &at.name, sys::dup(&file)?, &stat);
+        let node = guard.store.adopt(&dir, &at.name, &file, &stat, staged);
+        node.note_no_capability(self.caches());
         let now = clock::now();
         let mut state = node.content().lock();
         if staged {
@@ -184,13 +194,12 @@ impl Mount {
             state.staged = Some(Staged {
                 dir: Arc::clone(&dir),
                 name: at.name.clone(),
-                file: unnamed,
+                file: Arc::clone(&unnamed),
                 owner: who.owner,
                 durable,
                 since: now,
             });
-            // Without a name it cannot be found again.
-            guard.store.pin(&node)?;
+            guard.store.pin_unnamed(&node, unnamed);
             // The filesystem's own time of its making: the link that comes later is never earlier.
             dir.stage(names, &at.name, &node, stat.ctime);
             guard.waiting.lock().push(Arc::downgrade(&node));
@@ -376,12 +385,12 @@ impl Mount {
             self.note_bound(&who, &at, Some(&node));
         }
         self.record_change(&who, ("link", Change::Link), (&old, Some(&at)), level, Some(&node));
-        drop(names);
-        self.evidence_came(&who, evidence);
         let entry = self.entry(&node, &stat);
         self.entry_known(&dir, name, &node, since);
         self.attributes_changed(&node);
         self.attributes_changed(&dir);
+        drop(names);
+        self.evidence_came(&who, evidence);
         Ok(entry)
     }
 

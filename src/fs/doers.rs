@@ -3,8 +3,10 @@
 //! Bounded, and only ever shown to people: nothing is decided by it.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
+
+use hashbrown::DefaultHashBuilder;
 
 use crate::guard::{EntryKey, FileKey, OwnerId, Process};
 use crate::sync::Mutex;
@@ -12,6 +14,8 @@ use crate::sys;
 
 /// Changes remembered.
 const MEMORY: usize = 4096;
+/// How far back a process is looked for: as many as may be at work at a time.
+const RECENT: usize = 32;
 
 /// Who made a change, as far as it was asked at the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +36,7 @@ struct Noted {
 /// The last changes made through the mounts.
 #[derive(Debug, Default)]
 pub(super) struct Doers {
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     noted: Mutex<VecDeque<Noted>>,
 }
 
@@ -49,9 +53,12 @@ impl Doers {
 
     fn note(&self, owner: OwnerId, process: Option<Process>, place: u64) {
         let Some(process) = process else { return };
-        // The usual case is a program that makes many changes: it is asked for its name once.
-        let last = self.noted.lock().back().cloned();
-        let last = last.filter(|last| last.doer.process == process);
+        // The usual case is a few programs that make many changes: each is asked for its name once.
+        let recent = |noted: &VecDeque<Noted>| {
+            let mut recent = noted.iter().rev().take(RECENT);
+            recent.find(|noted| noted.doer.process == process).cloned()
+        };
+        let last = recent(&self.noted.lock());
         if last
             .as_ref()
             .is_some_and(|last| last.place == place && last.owner == owner)

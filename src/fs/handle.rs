@@ -124,7 +124,9 @@ impl FileHandle {
         &self.written
     }
 
-    pub(super) fn writes(&self) -> bool {
+    /// Whether it was opened for writing, too.
+    #[must_use]
+    pub fn writes(&self) -> bool {
         self.flags & c::O_ACCMODE != c::O_RDONLY
     }
 

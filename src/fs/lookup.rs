@@ -76,7 +76,7 @@ impl Mount {
                 let revalidates = self.looks_twice(&who, &dir, name);
                 who.found_nothing(&dir, name);
                 if self.notes_looks(&who, &dir, name) {
-                    who.missed(&dir, name, at, revalidates);
+                    who.missed(&dir, name, at, (revalidates, since));
                 }
                 Err(FsError::Errno(c::ENOENT))
             }
@@ -104,7 +104,7 @@ impl Mount {
     /// # Errors
     /// The backing filesystem's.
     pub fn getattr(&self, caller: &Caller, id: u64, handle: Option<u64>) -> Result<Attr> {
-        self.arrive(caller, Arrival::Asks);
+        self.count_asker(caller);
         if is_virtual(id) {
             return self.attr_virtual(id);
         }

@@ -36,7 +36,7 @@ impl Mount {
         let done = loop {
             tries -= 1;
             self.publish_name(&dir, &mut names, name);
-            let (node, _) = self.guard().store.lookup(&dir, name)?;
+            let node = self.guard().store.find(&dir, name)?;
             let level = self.level_of_file(&who, Some(&dir), name, &node);
             match self.unlink_found(&who, &at, &node, level) {
                 // Changed between judgement and removal: judged again, as what it is now.
@@ -120,7 +120,7 @@ impl Mount {
             key: node.key(),
             token: stat.token(),
         };
-        let removed = guard.store.remove_judged((dir, &at.name), &expected, keep);
+        let removed = guard.store.remove_judged((dir, &at.name), node, &expected, keep);
         let slot = match removed {
             Ok(slot) => slot,
             Err(error) => {
@@ -138,7 +138,9 @@ impl Mount {
         }
         self.settle_slot(slot, keep, who, "unlink", at, stat.size);
         self.note_bound(who, at, None);
-        self.note_links(node);
+        if !last || keep || state.handles > 0 {
+            self.note_links(node);
+        }
         drop(state);
         Ok(())
     }

@@ -99,6 +99,9 @@ impl Mount {
         {
             return Ok(());
         }
+        if self.guard().store.leads_to(dir, &at.name, node)? {
+            return Ok(());
+        }
         match self.guard().store.peek(dir, &at.name) {
             Ok(Some((key, _))) if key == node.key() => Ok(()),
             // Opened through a descriptor after its name went: /proc/self/fd leads here without a name.
@@ -115,7 +118,7 @@ impl Mount {
         let leads_there = at.dir.as_ref().is_some_and(|dir| {
             self.staged_child(dir, &at.name)
                 .is_some_and(|staged| Arc::ptr_eq(&staged, node))
-                || matches!(self.guard().store.peek(dir, &at.name), Ok(Some((key, _))) if key == node.key())
+                || self.guard().store.leads_to(dir, &at.name, node).unwrap_or(false)
         });
         if leads_there {
             at.clone()

@@ -69,7 +69,7 @@ impl Guard {
                     parent: Some(Arc::clone(dir)),
                     name: staged.name.clone(),
                 });
-                node.unpin();
+                self.store.unpin_named(node);
                 // The directory changes now; the kernels that were told before do not know when.
                 self.for_caching(|mount| mount.doubt_attributes(dir.id()));
                 state.name_unsynced = !staged.durable;

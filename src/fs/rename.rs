@@ -90,10 +90,12 @@ impl Mount {
                 other => break other,
             }
         };
+        if done.is_ok() {
+            self.name_changed(&from, old_name);
+            self.name_changed(&to, new_name);
+        }
         drop(locks);
         let moved = done?;
-        self.name_changed(&from, old_name);
-        self.name_changed(&to, new_name);
         for moved in moved.into_iter().flatten() {
             self.after_move(&who, moved);
         }
@@ -277,7 +279,13 @@ impl Mount {
                     store.pin(displaced)?;
                 }
                 let must_keep = keep == Keep::Yes && store.attic().is_on();
-                let done = store.rename_over(moved.key(), source.end(), target.end(), &expected, must_keep);
+                let done = store.rename_over(
+                    (moved.key(), displaced),
+                    source.end(),
+                    target.end(),
+                    &expected,
+                    must_keep,
+                );
                 let slot = match done {
                     Ok(Exchange::Displaced(slot)) => slot,
                     Ok(Exchange::Overtaken(slot)) => {

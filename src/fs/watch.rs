@@ -107,6 +107,7 @@ impl Guard {
     fn changed_outside(&self, watcher: &Watcher, event: &WatchEvent<'_>) {
         if event.overflow {
             log::warn!("too many changes at once: everything is looked at anew");
+            self.store.each_node(|node| node.note_no_capability(false));
             self.for_caching(super::mount::Mount::doubt_everything);
             return;
         }
@@ -128,6 +129,7 @@ impl Guard {
             self.for_caching(|mount| mount.doubt_name_if_changed(&dir, name));
         }
         if let Some(node) = object {
+            node.note_no_capability(false);
             self.for_caching(|mount| mount.doubt_attributes(node.id()));
         }
     }

@@ -251,6 +251,11 @@ impl<T: Default + Send> Owners<T> {
         self.threads.get(tid, &self.tree.records)
     }
 
+    /// A thread as it was last met under this number, without a proof that it still is that one: for counts.
+    pub fn thread_as_met(&self, tid: u32) -> Option<Arc<Thread<T>>> {
+        self.threads.as_met(tid)
+    }
+
     /// The owner of a request by `thread`, made by `uid`.
     pub fn owner_of(&self, thread: &Thread<T>, rule: &Attribution, uid: u32) -> OwnerId {
         match (self.tree.named(&thread.record), rule) {

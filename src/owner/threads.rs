@@ -115,6 +115,10 @@ impl<T: Default> Threads<T> {
         self.insert(thread)
     }
 
+    pub(super) fn as_met(&self, tid: u32) -> Option<Arc<Thread<T>>> {
+        self.shards.lock(&tid).get(&tid).map(Arc::clone)
+    }
+
     fn touch(&self, thread: &Thread<T>) {
         thread
             .used

@@ -162,6 +162,12 @@ impl Attic {
             .is_some_and(|home| sys::stat(&home.home).is_ok_and(|stat| stat.nlink > 0))
     }
 
+    /// The home as it was last seen: for calls that fail where it is gone.
+    fn known_home(&self) -> Result<Arc<Home>> {
+        let known = self.home.lock().clone().filter(|_| !self.limits.off);
+        known.map_or_else(|| self.home(), Ok)
+    }
+
     fn home(&self) -> Result<Arc<Home>> {
         if self.limits.off {
             return Err(sys::SysError::new("keep (the attic is off)", c::EOPNOTSUPP).into());
@@ -205,9 +211,9 @@ impl Attic {
         Slot(format!("{:010x}-{:08x}-{count:08x}", now.sec, now.nsec).into())
     }
 
-    /// Moves the file `name` in `dir` into the attic; gives an `O_PATH` descriptor of what was moved.
-    pub(super) fn displace(&self, dir: &OwnedFd, name: &OsStr) -> Result<(Slot, OwnedFd, Stat)> {
-        let mut home = self.home()?;
+    /// Moves the file `name` in `dir` into the attic.
+    pub(super) fn displace(&self, dir: &OwnedFd, name: &OsStr) -> Result<Slot> {
+        let mut home = self.known_home()?;
         let slot = self.fresh_slot();
         match sys::rename_at(dir, name, &home.attic, &slot.0, c::RENAME_NOREPLACE) {
             Err(error) if error.errno() == c::EINVAL => sys::rename_at(dir, name, &home.attic, &slot.0, 0)?,
@@ -219,9 +225,20 @@ impl Attic {
             }
             other => other?,
         }
+        Ok(slot)
+    }
+
+    /// An `O_PATH` descriptor of a file in the attic, and its attributes.
+    pub(super) fn look(&self, slot: &Slot) -> Result<(OwnedFd, Stat)> {
+        let home = self.known_home()?;
         let fd = sys::open_child(&home.attic, &slot.0)?;
         let stat = sys::stat(&fd)?;
-        Ok((slot, fd, stat))
+        Ok((fd, stat))
+    }
+
+    /// The directory that the files lie in.
+    pub(super) fn dir(&self) -> Result<impl AsFd> {
+        Ok(AtticDir(self.known_home()?))
     }
 
     /// Links the file `name` in `dir` into the attic; gives an `O_PATH` descriptor of what was linked.
@@ -229,8 +246,7 @@ impl Attic {
         let home = self.home()?;
         let slot = self.fresh_slot();
         sys::link_at(dir, name, &home.attic, &slot.0)?;
-        let fd = sys::open_child(&home.attic, &slot.0)?;
-        let stat = sys::stat(&fd)?;
+        let (fd, stat) = self.look(&slot)?;
         Ok((slot, fd, stat))
     }
 
@@ -303,13 +319,15 @@ impl Attic {
 
     /// Moves a displaced file back to a name, which must be free.
     pub(super) fn put_back(&self, slot: &Slot, dir: &OwnedFd, name: &OsStr) -> Result<()> {
-        let home = self.home()?;
+        let home = self.known_home()?;
         Ok(sys::rename_at(&home.attic, &slot.0, dir, name, c::RENAME_NOREPLACE)?)
     }
 
     /// Drops a displaced file that its owner has seen.
     pub fn discard(&self, slot: &Slot) {
-        let gone = self.home().and_then(|home| Ok(sys::unlink_at(&home.attic, &slot.0)?));
+        let gone = self
+            .known_home()
+            .and_then(|home| Ok(sys::unlink_at(&home.attic, &slot.0)?));
         if let Err(error) = gone {
             log::warn!("a displaced file stays in the attic: {error}");
         }
@@ -457,6 +475,15 @@ impl Attic {
         let Some(home) = self.existing_home() else { return };
         remove_home(&self.root, self.name, &home.home, &home.attic);
         *self.home.lock() = None;
+    }
+}
+
+#[derive(Debug)]
+struct AtticDir(Arc<Home>);
+
+impl AsFd for AtticDir {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.attic.as_fd()
     }
 }
 

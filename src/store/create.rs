@@ -84,11 +84,12 @@ impl Store {
 
     /// What stands at a name.
     pub fn winner(&self, dir: &Arc<Node>, name: &OsStr) -> Winner {
-        match self.peek(dir, name) {
-            Ok(Some((_, stat))) if stat.is_file() => Winner::Regular,
-            Ok(Some((_, stat))) if stat.is_dir() => Winner::Directory,
-            Ok(None) => Winner::Nothing,
-            Ok(Some(_)) | Err(_) => Winner::Other,
+        let found = self.fd(dir).and_then(|dir| Ok(sys::stat_at(&*dir, name)?));
+        match found {
+            Ok(stat) if stat.is_file() => Winner::Regular,
+            Ok(stat) if stat.is_dir() => Winner::Directory,
+            Err(error) if error.is(c::ENOENT) => Winner::Nothing,
+            Ok(_) | Err(_) => Winner::Other,
         }
     }
 

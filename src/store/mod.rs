@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
-use crate::sys::{self, Stat, Watch};
+use crate::sys::{self, Handle, Stat, Watch};
 use table::{FdCache, Table};
 
 /// The FUSE node id of the root of every mount.
@@ -53,6 +53,10 @@ pub struct Store {
     root: Arc<Node>,
     /// A readable descriptor of the root, the mount that file handles are opened in.
     mount: Option<OwnedFd>,
+    /// The id of that mount: what lies on another is not part of the tree.
+    mount_id: i32,
+    /// The device of the root.
+    dev: u64,
     table: Arc<Table>,
     fds: FdCache,
     features: Features,
@@ -92,7 +96,13 @@ impl Store {
             (Some(_), None) | (None, _) => false,
         };
         let node = table.root(key, Arc::clone(&root));
+        let mount_id = sys::handle_of(&*root).map_or(0, |(_, mount)| mount);
+        if handles {
+            table.find_by_handle(&node);
+        }
         Ok(Self {
+            mount_id,
+            dev: stat.dev,
             attic: Attic::new(Arc::clone(&root), limits),
             root: node,
             mount,
@@ -141,13 +151,18 @@ impl Store {
         {
             log::info!("the guard's own writes are watched like those of others: {error}");
         }
-        self.table.watch(&self.root);
+        self.table.find_by_handle(&self.root);
         Ok(watch)
     }
 
     /// The known node of a file handle.
     pub fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
         self.table.by_handle(bytes)
+    }
+
+    /// Visits every node that can be found by its handle.
+    pub fn each_node(&self, visit: impl FnMut(&Node)) {
+        self.table.each(visit);
     }
 
     /// Number of nodes known.
@@ -224,10 +239,62 @@ impl Store {
     /// The backing filesystem's; `ENOENT` when there is no such name.
     pub fn lookup(&self, dir: &Arc<Node>, name: &OsStr) -> Result<(Arc<Node>, Stat)> {
         let parent = self.fd(dir)?;
+        let handle = self.handle_at(&parent, name)?;
+        if let Some(node) = handle.as_ref().and_then(|handle| self.table.by_handle(&handle.bytes)) {
+            // Gone since: it is looked for by its name.
+            if let Ok(stat) = self.stat(&node) {
+                node.found_at(place(dir, name));
+                return Ok((node, stat));
+            }
+        }
         let fd = sys::open_child(&*parent, name)?;
         let stat = sys::stat(&fd)?;
-        let node = self.adopt(dir, name, fd, &stat);
+        let (key, handle) = self.identify(&fd, &stat, handle);
+        let (node, fresh) = self.table.intern(key, Kind::of(&stat), handle, place(dir, name));
+        if fresh || node.cached_fd().is_none() {
+            self.fds.keep(&node, &Arc::new(fd));
+        }
         Ok((node, stat))
+    }
+
+    /// Finds `name` in `dir`; of a node that is known, without a look at its attributes.
+    ///
+    /// # Errors
+    /// Those of [`Self::lookup`].
+    pub fn find(&self, dir: &Arc<Node>, name: &OsStr) -> Result<Arc<Node>> {
+        let parent = self.fd(dir)?;
+        let handle = self.handle_at(&parent, name)?;
+        if let Some(node) = handle.and_then(|handle| self.table.by_handle(&handle.bytes)) {
+            node.found_at(place(dir, name));
+            return Ok(node);
+        }
+        Ok(self.lookup(dir, name)?.0)
+    }
+
+    /// The handle of what `name` in `dir` leads to, where nodes are found by that and it is part of the tree.
+    fn handle_at(&self, dir: &OwnedFd, name: &OsStr) -> Result<Option<Handle>> {
+        if !self.table.finds_by_handle() {
+            return Ok(None);
+        }
+        match sys::handle_at(dir, name) {
+            Ok((handle, mount)) => Ok((mount == self.mount_id).then_some(handle)),
+            Err(error) if error.errno() == libc_flags::ENOENT => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The identity of an open file; its handle has just been read by its name, and is its own if the inode number is.
+    fn identify(&self, fd: &OwnedFd, stat: &Stat, handle: Option<Handle>) -> (FileKey, Option<Handle>) {
+        let own = handle.filter(|handle| handle.inode() == Some(stat.ino) && stat.dev == self.dev);
+        let Some(handle) = own else {
+            return table::identify(fd, stat);
+        };
+        let key = FileKey {
+            dev: stat.dev,
+            ino: stat.ino,
+            generation: table::generation_of(&handle),
+        };
+        (key, Some(handle))
     }
 
     /// The identity of what `name` in `dir` leads to now, or `None` when nothing is there.
@@ -254,7 +321,7 @@ impl Store {
         if node.handle().is_some() {
             let parent = self.fd(dir)?;
             return match sys::handle_at(&*parent, name) {
-                Ok(handle) => Ok(table::generation_of(&handle) == node.key().generation),
+                Ok((handle, _)) => Ok(table::generation_of(&handle) == node.key().generation),
                 Err(error) if error.errno() == libc_flags::ENOENT => Ok(false),
                 Err(error) => Err(error.into()),
             };
@@ -271,18 +338,34 @@ impl Store {
         Ok(sys::stat(&*fd)?)
     }
 
-    /// Makes the node for a file just opened or made under `name` in `dir`, or finds the one already known.
-    pub fn adopt(&self, dir: &Arc<Node>, name: &OsStr, fd: OwnedFd, stat: &Stat) -> Arc<Node> {
-        let (key, handle) = table::identify(&fd, stat);
-        let place = Place {
-            parent: Some(Arc::clone(dir)),
-            name: name.into(),
-        };
-        let (node, fresh) = self.table.intern(key, Kind::of(stat), handle, place);
-        if fresh || node.cached_fd().is_none() {
-            self.fds.keep(&node, &Arc::new(fd));
+    /// Makes the node for a file that was just made, or has been `staged`. The descriptor, which is open for writing, is
+    /// not kept with it: nobody could execute the file past the mount.
+    pub fn adopt(&self, dir: &Arc<Node>, name: &OsStr, file: &OwnedFd, stat: &Stat, staged: bool) -> Arc<Node> {
+        let (key, handle) = table::identify(file, stat);
+        let (node, _) = self.table.intern(key, Kind::of(stat), handle, place(dir, name));
+        if !staged {
+            self.keep_open(&node);
         }
         node
+    }
+
+    /// Keeps a node open, as far as that is affordable: its inode number is then not given to another file.
+    fn keep_open(&self, node: &Arc<Node>) {
+        if let Some(Ok(fd)) = self.open_by_handle(node) {
+            self.fds.keep(node, &Arc::new(fd));
+        }
+    }
+
+    /// Keeps the unnamed file open for as long as it has no name: it cannot be found again.
+    pub fn pin_unnamed(&self, node: &Node, file: Arc<OwnedFd>) {
+        node.pin(file);
+    }
+
+    /// Ends that: it has a name.
+    pub fn unpin_named(&self, node: &Arc<Node>) {
+        node.unpin();
+        node.drop_fd();
+        self.keep_open(node);
     }
 
     /// Keeps the node's descriptor open for as long as the node is known: its last name is about to go.
@@ -303,9 +386,16 @@ impl Store {
     /// # Errors
     /// The backing filesystem's.
     pub fn open_io(&self, node: &Arc<Node>, flags: i32) -> Result<OwnedFd> {
-        let fd = self.fd(node)?;
         let keep = libc_flags::O_ACCMODE | libc_flags::O_NONBLOCK | libc_flags::O_SYNC | libc_flags::O_DSYNC;
         let flags_kept = (flags & keep) | libc_flags::O_NOCTTY;
+        if node.kind() == Kind::Regular
+            && self.features.handles
+            && let (Some(mount), Some(handle)) = (&self.mount, node.handle())
+            && let Ok(file) = sys::open_by_handle(mount, handle, flags_kept)
+        {
+            return Ok(file);
+        }
+        let fd = self.fd(node)?;
         match sys::reopen(fd.as_fd(), flags_kept) {
             // A file that can only be appended to (`chattr +a`) can only be opened so.
             Err(error) if error.errno() == libc_flags::EPERM && flags & libc_flags::O_APPEND != 0 => {
@@ -313,6 +403,13 @@ impl Store {
             }
             opened => Ok(opened?),
         }
+    }
+}
+
+fn place(dir: &Arc<Node>, name: &OsStr) -> Place {
+    Place {
+        parent: Some(Arc::clone(dir)),
+        name: name.into(),
     }
 }
 

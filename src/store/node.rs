@@ -188,6 +188,8 @@ pub struct Node {
     touched: AtomicBool,
     /// A place for the layer above to cache what it derived from the node's place.
     pub(crate) level: AtomicU64,
+    /// It has no capability (`security.capability`), as long as nobody is seen to set one.
+    no_capability: AtomicBool,
     /// Guarded so closely under whatever name: its content came to one that is guarded less without having been seen.
     held: AtomicU8,
     staged_names: AtomicU32,
@@ -217,6 +219,7 @@ impl Node {
             pins: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             level: AtomicU64::new(0),
+            no_capability: AtomicBool::new(false),
             held: AtomicU8::new(NOT_HELD),
             staged_names: AtomicU32::new(0),
             staged_at: Mutex::default(),
@@ -261,11 +264,30 @@ impl Node {
         &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id)
     }
 
+    /// Notes where it was found.
+    pub(super) fn found_at(&self, place: Place) {
+        let known = place.parent.as_ref().is_some_and(|dir| self.is_at(dir, &place.name));
+        if !known && self.id != super::ROOT_ID {
+            self.set_place(place);
+        }
+    }
+
     /// Notes where it is now.
     pub fn set_place(&self, place: Place) {
         let old = std::mem::replace(&mut *self.place.lock(), place);
         // Dropping the last reference to the old parent takes table locks: not under this one.
         drop(old);
+    }
+
+    /// Notes that the file has no capability, or may have one.
+    pub fn note_no_capability(&self, none: bool) {
+        self.no_capability.store(none, Ordering::Release);
+    }
+
+    /// Whether the file was found to have no capability, and nobody was seen to set one since.
+    #[must_use]
+    pub fn has_no_capability(&self) -> bool {
+        self.no_capability.load(Ordering::Acquire)
     }
 
     /// Guards the file at least so closely under every name from now on.
@@ -398,6 +420,12 @@ impl Node {
         if links <= 1 {
             self.unpin();
         }
+    }
+
+    /// Lets go of the descriptor: the next one is opened when it is needed.
+    pub(super) fn drop_fd(&self) {
+        let fd = self.fd.lock().take();
+        drop(fd);
     }
 
     /// Undoes one pin.

@@ -2,7 +2,7 @@
 //! whatever a rename displaces is looked at before it goes.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,11 @@ impl Expected {
     /// Whether a file that has just been renamed is the one expected: the time of change is left out, since a rename
     /// moves it on most filesystems.
     fn is(&self, key: FileKey, stat: &Stat) -> bool {
-        key == self.key && stat.size == self.token.size && stat.mtime == self.token.mtime
+        key == self.key && self.is_version(stat)
+    }
+
+    fn is_version(&self, stat: &Stat) -> bool {
+        stat.size == self.token.size && stat.mtime == self.token.mtime
     }
 }
 
@@ -102,7 +106,7 @@ impl Store {
     /// were. With `must_keep`, also when the displaced file cannot be moved to the attic.
     pub fn rename_over(
         &self,
-        source: FileKey,
+        (source, target): (FileKey, &Arc<Node>),
         from: End<'_>,
         to: End<'_>,
         judged: &Expected,
@@ -125,20 +129,50 @@ impl Store {
             Err(error) => return Err(error.into()),
         }
         faults::hit(point::RENAME_AFTER_EXCHANGE);
-        let displaced = self.peek(from.0, from.1)?;
-        if displaced.is_some_and(|(key, stat)| judged.is(key, &stat)) {
-            return self.take_displaced(from, to, judged, must_keep);
+        if self.is_judged(&*old, from.1, target, judged).unwrap_or(false) {
+            return self.take_displaced(target, from, to, judged, must_keep);
         }
         self.undo_exchange(source, from, to)
     }
 
+    /// The same of what was moved to the attic; in doubt it is not, and goes back.
+    fn is_kept_as_judged(&self, slot: &Slot, node: &Arc<Node>, judged: &Expected) -> bool {
+        let dir = self.attic.dir();
+        dir.and_then(|dir| self.is_judged(&dir, slot.name(), node, judged))
+            .unwrap_or(false)
+    }
+
+    /// Whether what a name leads to now is what was judged.
+    fn is_judged(&self, dir: impl AsFd + Copy, name: &OsStr, node: &Arc<Node>, judged: &Expected) -> Result<bool> {
+        if node.handle().is_some() {
+            return match sys::handle_at(dir, name) {
+                Ok((handle, _)) if super::table::generation_of(&handle) != judged.key.generation => Ok(false),
+                Ok(_) => Ok(judged.is_version(&self.stat(node)?)),
+                Err(error) if error.errno() == c::ENOENT => Ok(false),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let fd = match sys::open_child(dir, name) {
+            Err(error) if error.errno() == c::ENOENT => return Ok(false),
+            opened => opened?,
+        };
+        let stat = sys::stat(&fd)?;
+        Ok(judged.is(super::table::identify(&fd, &stat).0, &stat))
+    }
+
     /// After the exchange: what stands at the source name is what was judged; moves it away.
-    fn take_displaced(&self, from: End<'_>, to: End<'_>, judged: &Expected, must_keep: bool) -> Result<Exchange> {
+    fn take_displaced(
+        &self,
+        target: &Arc<Node>,
+        from: End<'_>,
+        to: End<'_>,
+        judged: &Expected,
+        must_keep: bool,
+    ) -> Result<Exchange> {
         let old = self.fd(from.0)?;
         match self.attic.displace(&old, from.1) {
-            Ok((slot, fd, stat)) => {
-                let key = super::table::identify(&fd, &stat).0;
-                if !judged.is(key, &stat) {
+            Ok(slot) => {
+                if !self.is_kept_as_judged(&slot, target, judged) {
                     // A third party changed the source name within the exchange: its file is not ours to drop.
                     return Ok(Exchange::Overtaken(slot));
                 }
@@ -176,7 +210,7 @@ impl Store {
         // An outsider replaced the target once more between the two exchanges. The newest version goes back to the
         // target; the one displaced before it is kept.
         sys::rename_at(&*old, from.1, &*new, to.1, c::RENAME_EXCHANGE)?;
-        let (slot, _, _) = self.attic.displace(&old, from.1)?;
+        let slot = self.attic.displace(&old, from.1)?;
         Ok(Exchange::Overtaken(slot))
     }
 
@@ -211,13 +245,18 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Changed`] when another file or version was there; it is back at its name.
-    pub fn remove_judged(&self, at: End<'_>, judged: &Expected, must_keep: bool) -> Result<Option<Slot>> {
+    pub fn remove_judged(
+        &self,
+        at: End<'_>,
+        node: &Arc<Node>,
+        judged: &Expected,
+        must_keep: bool,
+    ) -> Result<Option<Slot>> {
         let dir = self.fd(at.0)?;
         faults::hit(point::UNLINK_BEFORE_REMOVE);
         match self.attic.displace(&dir, at.1) {
-            Ok((slot, fd, stat)) => {
-                let key = super::table::identify(&fd, &stat).0;
-                if judged.is(key, &stat) {
+            Ok(slot) => {
+                if self.is_kept_as_judged(&slot, node, judged) {
                     return Ok(Some(slot));
                 }
                 self.attic.put_back(&slot, &dir, at.1)?;

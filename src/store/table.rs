@@ -39,8 +39,8 @@ pub(super) fn identify(fd: impl AsFd, stat: &Stat) -> (FileKey, Option<Handle>) 
 }
 
 /// The generation that a file handle stands for.
-pub(super) fn generation_of(handle: &[u8]) -> u64 {
-    fnv1a(handle)
+pub(super) fn generation_of(handle: &Handle) -> u64 {
+    fnv1a(&handle.bytes)
 }
 
 /// FNV-1a: two handles of one inode number differ only in a few bytes of generation, which this keeps apart.
@@ -55,9 +55,9 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 pub(super) struct Table {
     by_key: Sharded<HashMap<FileKey, (u64, Weak<Node>)>>,
     ids: Sharded<HashMap<u64, FileKey>>,
-    /// By the generation, which is that of the file handle; while somebody watches the filesystem.
+    /// By the generation, which is that of the file handle; where nodes are looked for by handle.
     handles: Sharded<HashMap<u64, Weak<Node>>>,
-    watched: AtomicBool,
+    by_handle: AtomicBool,
     alternative: AtomicU64,
     count: AtomicUsize,
 }
@@ -94,16 +94,14 @@ impl Table {
         let mut shard = self.by_key.lock(&key);
         if let Some(node) = shard.get(&key).and_then(|(_, weak)| weak.upgrade()) {
             drop(shard);
-            if node.id() != ROOT_ID {
-                node.set_place(place);
-            }
+            node.found_at(place);
             return (node, false);
         }
         let id = self.choose_id(key);
         let node = Arc::new(Node::new(id, key, kind, handle, place, Arc::downgrade(self)));
         shard.insert(key, (id, Arc::downgrade(&node)));
         drop(shard);
-        if self.watched.load(Ordering::Acquire) {
+        if self.finds_by_handle() {
             self.handles
                 .lock(&key.generation)
                 .insert(key.generation, Arc::downgrade(&node));
@@ -141,7 +139,7 @@ impl Table {
             self.ids.lock(&id).remove(&id);
         }
         drop(shard);
-        if self.watched.load(Ordering::Acquire) {
+        if self.finds_by_handle() {
             let mut handles = self.handles.lock(&key.generation);
             if handles
                 .get(&key.generation)
@@ -153,11 +151,19 @@ impl Table {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Whether nodes are found by file handle.
+    pub(super) fn finds_by_handle(&self) -> bool {
+        self.by_handle.load(Ordering::Acquire)
+    }
+
     /// Finds nodes by file handle from now on.
-    pub(super) fn watch(&self, root: &Arc<Node>) {
+    pub(super) fn find_by_handle(&self, root: &Arc<Node>) {
+        if self.finds_by_handle() {
+            return;
+        }
         let generation = root.key().generation;
         self.handles.lock(&generation).insert(generation, Arc::downgrade(root));
-        self.watched.store(true, Ordering::Release);
+        self.by_handle.store(true, Ordering::Release);
         self.by_key.each(|shard| {
             for (key, (_, node)) in &*shard {
                 self.handles
@@ -171,6 +177,14 @@ impl Table {
     pub(super) fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
         let generation = fnv1a(bytes);
         self.handles.lock(&generation).get(&generation).and_then(Weak::upgrade)
+    }
+
+    pub(super) fn each(&self, mut visit: impl FnMut(&Node)) {
+        let mut all = Vec::new();
+        self.handles
+            .each(|shard| all.extend(shard.values().filter_map(Weak::upgrade)));
+        // Outside the locks: the last reference takes them.
+        all.iter().for_each(|node| visit(node));
     }
 
     pub(super) fn len(&self) -> usize {

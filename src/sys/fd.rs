@@ -143,6 +143,17 @@ pub struct Handle {
     pub decodable: bool,
 }
 
+impl Handle {
+    /// The inode number, where the handle is known to hold it (`FILEID_INO32_GEN`: ext2 to ext4 and others).
+    #[must_use]
+    pub fn inode(&self) -> Option<u64> {
+        const INO32_GEN: i32 = 1;
+        let bytes: [u8; 8] = self.bytes.as_slice().try_into().ok()?;
+        let [a, b, c, d, ..] = bytes;
+        (self.kind == INO32_GEN).then(|| u64::from(u32::from_ne_bytes([a, b, c, d])))
+    }
+}
+
 const MAX_HANDLE: usize = 128;
 
 /// `struct file_handle` with room for the largest handle.
@@ -185,11 +196,18 @@ pub fn handle_of(fd: impl AsFd) -> Result<(Handle, i32)> {
     }
 }
 
-/// The bytes of the handle of what `name` in `dir` leads to; a symbolic link is not followed.
-pub fn handle_at(dir: impl AsFd, name: &OsStr) -> Result<SmallVec<[u8; 24]>> {
+/// The handle of what `name` in `dir` leads to, and the id of the mount that it lies on; a symbolic link is not followed.
+pub fn handle_at(dir: impl AsFd, name: &OsStr) -> Result<(Handle, i32)> {
     let dir = dir.as_fd();
     with_name(name, |name| path_to_handle(dir, name, 0))
-        .map(|(_, bytes, _)| bytes)
+        .map(|(kind, bytes, mount)| {
+            let handle = Handle {
+                kind,
+                bytes,
+                decodable: true,
+            };
+            (handle, mount)
+        })
         .map_err(|errno| SysError::new("name_to_handle_at", errno).fd(dir).name(name))
 }
 

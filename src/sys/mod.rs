@@ -49,7 +49,8 @@ pub use own::{
     SIGPIPE, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH, SIGXCPU, SIGXFSZ,
     Waited, default_signals, getegid, geteuid, getgid, getpgrp, gettid, getuid, has_cap, ignore_signals,
     in_initial_user_namespace, kill, pre_exec, raise_command_limits, raise_nofile_limit, read_signal,
-    set_child_subreaper, set_dumpable, setpgid, setsid, signal_fd, tcgetpgrp, tcsetpgrp, unblock_all_signals, wait,
+    set_child_subreaper, set_dumpable, setpgid, setsid, share_heap, signal_fd, tcgetpgrp, tcsetpgrp,
+    unblock_all_signals, wait,
 };
 pub use probe::{exchange_names, kernel_release, mount_forbids_exec};
 pub use process::{

@@ -27,6 +27,19 @@ pub const CAP_DAC_READ_SEARCH: u32 = 2;
 /// To act as another user.
 pub const CAP_SETUID: u32 = 7;
 
+/// One heap for all threads, which grows by a megabyte at a time: each of several would grow page by page, and what one
+/// thread has allocated and another frees would lie about in all of them.
+pub fn share_heap() {
+    #[cfg(target_env = "gnu")]
+    {
+        const STEP: i32 = 1 << 20;
+        // SAFETY: integers only.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        // SAFETY: integers only.
+        unsafe { libc::mallopt(libc::M_TOP_PAD, STEP) };
+    }
+}
+
 /// Our real user id.
 #[must_use]
 pub fn getuid() -> u32 {
