@@ -49,7 +49,7 @@ impl Mount {
         let level = self.level_of(&who, Some(&dir), name);
         let winner = match names.staged.get(name) {
             Some(_) => Winner::Regular,
-            None => self.guard().store.winner(&dir, name),
+            None => self.guard().store.winner(&dir, name)?,
         };
         if winner != Winner::Nothing {
             return Err(self.name_taken(&who, &at, flags, winner));
@@ -275,7 +275,7 @@ impl Mount {
         let at = at(&dir, name);
         let level = self.level_of(&who, Some(&dir), name);
         if is_file && level != Level::Off {
-            let free = self.guard().store.winner(&dir, name) == Winner::Nothing;
+            let free = self.guard().store.winner(&dir, name)? == Winner::Nothing;
             let subject = Subject {
                 operation: "mknod",
                 intent: Intent::Create,
