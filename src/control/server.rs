@@ -9,16 +9,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use hashbrown::HashMap;
 
 use super::conversation::Conversation;
 use super::host::Host;
 use super::lifecycle::Lifecycle;
 use super::protocol::{self, Code, Failure, Reply};
 use super::wire::{Lines, send};
+use crate::sync::Mutex;
 use crate::sys::{self, PeerCred};
 
 /// Conversations at one time; more are turned away.
 const CONVERSATION_LIMIT: usize = 512;
+
+/// Of one process.
+const PROCESS_LIMIT: usize = 64;
 
 /// Messages waiting for a client that does not read.
 const QUEUE: usize = 1024;
@@ -36,6 +41,8 @@ pub struct Server {
     /// The user whose guard this is.
     pub uid: u32,
     open: AtomicUsize,
+    /// The same by process.
+    by_process: Mutex<HashMap<u32, usize>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -57,6 +64,7 @@ impl Server {
             root,
             uid,
             open: AtomicUsize::new(0),
+            by_process: Mutex::default(),
         }
     }
 
@@ -85,19 +93,17 @@ impl Server {
             log::warn!("user {} (process {}) was turned away", peer.uid, peer.pid);
             return refuse(&socket, "only the user who started the guard may ask it");
         }
-        if self.open.fetch_add(1, Ordering::AcqRel) >= CONVERSATION_LIMIT {
-            self.open.fetch_sub(1, Ordering::AcqRel);
+        let Some(place) = Place::take(self, &peer) else {
             return refuse(&socket, "too many conversations at one time");
-        }
+        };
         let server = Arc::clone(self);
         let talk = move || {
             if let Err(error) = server.talk(socket, peer) {
                 log::debug!("conversation with process {}: {error}", peer.pid);
             }
-            server.open.fetch_sub(1, Ordering::AcqRel);
+            drop(place);
         };
         if let Err(error) = thread::Builder::new().name("conversation".to_owned()).spawn(talk) {
-            self.open.fetch_sub(1, Ordering::AcqRel);
             log::error!("no thread for a conversation: {error}");
         }
     }
@@ -117,6 +123,43 @@ impl Server {
             }
         }
         Ok(())
+    }
+}
+
+/// Room for one conversation, given back when this is dropped.
+struct Place {
+    server: Arc<Server>,
+    process: u32,
+}
+
+impl Place {
+    /// No process takes the room of all others. Those that cannot be told apart count together, as all.
+    fn take(server: &Arc<Server>, peer: &PeerCred) -> Option<Self> {
+        let all = server.open.fetch_add(1, Ordering::AcqRel);
+        let of_process = {
+            let mut by_process = server.by_process.lock();
+            let count = by_process.entry(peer.pid).or_default();
+            *count += 1;
+            *count
+        };
+        let place = Self {
+            server: Arc::clone(server),
+            process: peer.pid,
+        };
+        (all < CONVERSATION_LIMIT && (of_process <= PROCESS_LIMIT || peer.pid == 0)).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.server.open.fetch_sub(1, Ordering::AcqRel);
+        let mut by_process = self.server.by_process.lock();
+        if let Some(count) = by_process.get_mut(&self.process) {
+            *count -= 1;
+            if *count == 0 {
+                by_process.remove(&self.process);
+            }
+        }
     }
 }
 

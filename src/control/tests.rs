@@ -424,3 +424,23 @@ fn who_may_let_which_changes_through() {
     assert_eq!(allowed.len(), 4);
     assert_eq!(&allowed[2..], [own.clone(), own]);
 }
+
+#[test]
+fn one_process_does_not_take_the_room_of_all() {
+    let setting = Setting::own();
+    let mut all: Vec<_> = (0..64).map(|_| setting.client()).collect();
+    for client in &mut all {
+        assert!(matches!(hello(client), Reply::Hello { .. }));
+    }
+    let hello = || Request::Hello { program: String::new() };
+    let refused = setting.client().ask(&hello(), None);
+    let why = format!("{refused:?}");
+    assert!(why.contains("too many conversations"), "{why}");
+    // One that has ended makes room.
+    all.pop();
+    let begun = std::time::Instant::now();
+    while setting.client().ask(&hello(), None).is_err() {
+        assert!(begun.elapsed().as_secs() < 20, "no room again");
+        std::thread::yield_now();
+    }
+}

@@ -51,7 +51,7 @@ impl Mount {
             Some(_) => Winner::Regular,
             // Claiming a name says so itself; and the look-up just before is still true if nothing has changed since.
             None if level == Level::Off || self.is_still_free(&who, &dir, name) => Winner::Nothing,
-            None => self.guard().store.winner(&dir, name),
+            None => self.guard().store.winner(&dir, name)?,
         };
         if winner != Winner::Nothing {
             return Err(self.name_taken(&who, &at, flags, winner));
@@ -284,7 +284,7 @@ impl Mount {
         let at = at(&dir, name);
         let level = self.level_of(&who, Some(&dir), name);
         if is_file && level != Level::Off {
-            let free = self.guard().store.winner(&dir, name) == Winner::Nothing;
+            let free = self.guard().store.winner(&dir, name)? == Winner::Nothing;
             let subject = Subject {
                 operation: "mknod",
                 intent: Intent::Create,

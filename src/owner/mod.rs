@@ -261,7 +261,10 @@ impl<T: Default + Send> Owners<T> {
         match (self.tree.named(&thread.record), rule) {
             (Ok(Some(owner)), _) => owner,
             (Ok(None), Attribution::Fixed(owner)) => *owner,
-            (Ok(None), Attribution::By(rule)) => self.rules.owner(&thread.record, *rule, uid, &self.names),
+            (Ok(None), Attribution::By(rule)) => {
+                let known = (&thread.record, &self.tree.records);
+                self.rules.owner(known, *rule, uid, &self.names)
+            }
             (Err(Gone), _) => OwnerId::NOBODY,
         }
     }

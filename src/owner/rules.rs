@@ -5,10 +5,11 @@
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::OwnerBy;
 use super::names::{Names, OwnerKind};
-use super::record::Record;
+use super::record::{Record, Records};
 use crate::guard::OwnerId;
 use crate::sync::Mutex;
 use crate::sys;
@@ -41,6 +42,8 @@ struct Entry {
 
 /// How many members of a session are remembered.
 const MEMBERS: usize = 8;
+/// How far up the shells are looked for in which a process was started.
+const MAX_ANCESTORS: usize = 64;
 
 /// The owners by rule, bounded: the longest unused are forgotten.
 #[derive(Debug)]
@@ -65,18 +68,24 @@ impl Rules {
 
     /// The owner of a process by `rule`. What a process was first found to be (but its user, which is the request's)
     /// it stays.
-    pub(super) fn owner(&self, record: &Arc<Record>, rule: OwnerBy, uid: u32, names: &Mutex<Names>) -> OwnerId {
+    pub(super) fn owner(
+        &self,
+        (record, records): (&Arc<Record>, &Records),
+        rule: OwnerBy,
+        uid: u32,
+        names: &Mutex<Names>,
+    ) -> OwnerId {
         if rule == OwnerBy::User {
-            return self.keyed(Key::User(uid), None, names);
+            return self.keyed(Key::User(uid), &[], names);
         }
         let known = *record.state.lock().by_rule(rule);
         if let Some(owner) = known {
             return owner;
         }
         let owner = match rule {
-            OwnerBy::Session => self.session(record, names),
+            OwnerBy::Session => self.session(record, records, names),
             OwnerBy::Cgroup => match record.cgroup_now() {
-                Some(cgroup) => self.keyed(Key::Cgroup(cgroup), None, names),
+                Some(cgroup) => self.keyed(Key::Cgroup(cgroup), &[], names),
                 None => of_process(record, names),
             },
             OwnerBy::Process | OwnerBy::User => of_process(record, names),
@@ -85,21 +94,22 @@ impl Rules {
         *record.state.lock().by_rule(rule).get_or_insert(owner)
     }
 
-    fn session(&self, record: &Arc<Record>, names: &Mutex<Names>) -> OwnerId {
+    fn session(&self, record: &Arc<Record>, records: &Records, names: &Mutex<Names>) -> OwnerId {
         let number = record.session;
         let leader = leader_of(number);
         // While the process was in the session, its number could not be given to anybody else.
         if record.session_now() != Some(number) {
             return of_process(record, names);
         }
+        let members = members_by(record, records);
         match leader {
-            Some(_) => self.keyed(Key::Session(number, leader), Some(record), names),
-            None => self.leaderless(number, record, names),
+            Some(_) => self.keyed(Key::Session(number, leader), &members, names),
+            None => self.leaderless(number, &members, names),
         }
     }
 
     /// Nobody says when the session began: it is the one in which a known member still is, else a new one.
-    fn leaderless(&self, number: u32, record: &Arc<Record>, names: &Mutex<Names>) -> OwnerId {
+    fn leaderless(&self, number: u32, members: &[Arc<Record>], names: &Mutex<Names>) -> OwnerId {
         let known = self.table.lock().sessions(number);
         let lives = |members: Vec<Weak<Record>>| {
             members
@@ -113,10 +123,10 @@ impl Rules {
         if same.is_none() {
             self.forget(&Key::Session(number, None), names);
         }
-        self.keyed(same.unwrap_or(Key::Session(number, None)), Some(record), names)
+        self.keyed(same.unwrap_or(Key::Session(number, None)), members, names)
     }
 
-    fn keyed(&self, key: Key, member: Option<&Arc<Record>>, names: &Mutex<Names>) -> OwnerId {
+    fn keyed(&self, key: Key, members: &[Arc<Record>], names: &Mutex<Names>) -> OwnerId {
         let mut table = self.table.lock();
         table.clock += 1;
         let used = table.clock;
@@ -129,8 +139,10 @@ impl Rules {
             }
         });
         entry.used = used;
-        if let Some(member) = member {
-            entry.members.retain(|known| known.strong_count() > 0);
+        for member in members {
+            entry
+                .members
+                .retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(member)));
             if entry.members.len() >= MEMBERS {
                 entry.members.remove(0);
             }
@@ -189,6 +201,23 @@ fn leader_of(number: u32) -> Option<Leader> {
         start: stat.start,
         inode,
     })
+}
+
+/// A process of a session, its parent, and the eldest above it, as far as they are in the session, too: a shell outlives the
+/// commands that are met, and may never be met itself.
+fn members_by(record: &Arc<Record>, records: &Records) -> SmallVec<[Arc<Record>; 3]> {
+    let mut members: SmallVec<[Arc<Record>; 3]> = SmallVec::from_iter([Arc::clone(record)]);
+    let mut at = Arc::clone(record);
+    for _ in 0..MAX_ANCESTORS {
+        let parent = at.parent_now().and_then(|number| records.get(number));
+        let Some(parent) = parent.filter(|parent| parent.session_now() == Some(record.session)) else {
+            break;
+        };
+        members.truncate(2);
+        members.push(Arc::clone(&parent));
+        at = parent;
+    }
+    members
 }
 
 fn of_process(record: &Arc<Record>, names: &Mutex<Names>) -> OwnerId {

@@ -302,6 +302,23 @@ fn a_session_is_one_owner_also_after_its_leader_died() {
 }
 
 #[test]
+fn commands_of_one_shell_are_one_owner_in_a_session_without_a_leader() {
+    let owners = owners();
+    // A shell that asks for nothing itself, and commands of it that never run at the same time.
+    let mut leader = Shell::new("(sleep 100 & echo $!; sleep 100 & echo $!; sleep 100) & read x");
+    let (first, second) = (leader.started(), leader.started());
+    leader.end();
+    let shell = sys::read_proc_stat(first).unwrap().ppid;
+    let session = owner(&owners, first, BY_SESSION);
+    sys::kill(number(first), sys::SIGKILL).unwrap();
+    while owners.thread(first).is_some() {
+        std::thread::yield_now();
+    }
+    assert_eq!(owner(&owners, second, BY_SESSION), session);
+    kill_orphan(shell);
+}
+
+#[test]
 fn sessions_without_a_leader_are_never_joined() {
     let owners = owners();
     let mut shell = Shell::new("sleep 100 & echo $!; read x");

@@ -27,7 +27,7 @@ impl Store {
         };
         match made {
             Ok(file) => Ok(file),
-            Err(error) if error.errno() == c::EEXIST => Err(StoreError::Lost(self.winner(dir, name))),
+            Err(error) if error.errno() == c::EEXIST => Err(self.lost_to(dir, name)),
             Err(error) => Err(error.into()),
         }
     }
@@ -62,7 +62,7 @@ impl Store {
         faults::hit(point::PUBLISH_BEFORE_LINK);
         let parent = self.fd(&staged.dir)?;
         let linked = match sys::link_fd_at(&*staged.file, &*parent, &staged.name) {
-            Err(error) if error.errno() == c::EEXIST => match self.winner(&staged.dir, &staged.name) {
+            Err(error) if error.errno() == c::EEXIST => match self.winner(&staged.dir, &staged.name)? {
                 // The winner has gone again meanwhile: the name is free.
                 Winner::Nothing => sys::link_fd_at(&*staged.file, &*parent, &staged.name),
                 winner @ (Winner::Regular | Winner::Directory | Winner::Other) => return Err(StoreError::Lost(winner)),
@@ -70,7 +70,7 @@ impl Store {
             other => other,
         };
         linked.map_err(|error| match error.errno() {
-            c::EEXIST => StoreError::Lost(self.winner(&staged.dir, &staged.name)),
+            c::EEXIST => self.lost_to(&staged.dir, &staged.name),
             _ => error.into(),
         })?;
         if staged.durable
@@ -83,14 +83,22 @@ impl Store {
     }
 
     /// What stands at a name.
-    pub fn winner(&self, dir: &Arc<Node>, name: &OsStr) -> Winner {
-        let found = self.fd(dir).and_then(|dir| Ok(sys::stat_at(&*dir, name)?));
-        match found {
-            Ok(stat) if stat.is_file() => Winner::Regular,
-            Ok(stat) if stat.is_dir() => Winner::Directory,
-            Err(error) if error.is(c::ENOENT) => Winner::Nothing,
-            Ok(_) | Err(_) => Winner::Other,
+    ///
+    /// # Errors
+    /// The backing filesystem's, other than `ENOENT`.
+    pub fn winner(&self, dir: &Arc<Node>, name: &OsStr) -> Result<Winner> {
+        match sys::stat_at(&*self.fd(dir)?, name) {
+            Ok(stat) if stat.is_file() => Ok(Winner::Regular),
+            Ok(stat) if stat.is_dir() => Ok(Winner::Directory),
+            Ok(_) => Ok(Winner::Other),
+            Err(error) if error.errno() == c::ENOENT => Ok(Winner::Nothing),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// What to say of a name that was taken.
+    pub(super) fn lost_to(&self, dir: &Arc<Node>, name: &OsStr) -> StoreError {
+        self.winner(dir, name).map_or_else(|error| error, StoreError::Lost)
     }
 
     /// Makes a directory.

@@ -77,11 +77,11 @@ impl Store {
         faults::hit(point::RENAME_BEFORE_EXCHANGE);
         match sys::rename_at(&*old, from.1, &*new, to.1, c::RENAME_NOREPLACE) {
             Ok(()) => Ok(()),
-            Err(error) if error.errno() == c::EEXIST => Err(StoreError::Lost(self.winner(to.0, to.1))),
+            Err(error) if error.errno() == c::EEXIST => Err(self.lost_to(to.0, to.1)),
             Err(error) if error.errno() == c::EINVAL => {
                 // A directory into itself, or a filesystem without NOREPLACE: a plain rename says which.
                 if self.peek(to.0, to.1)?.is_some() {
-                    return Err(StoreError::Lost(self.winner(to.0, to.1)));
+                    return Err(self.lost_to(to.0, to.1));
                 }
                 Ok(sys::rename_at(&*old, from.1, &*new, to.1, 0)?)
             }
