@@ -42,6 +42,17 @@ fn wait_for_closes(tree: &support::Tree) {
     assert!(wait_until(PATIENCE, || !open()), "a handle stays open");
 }
 
+/// What can be asked of it beforehand: reading and appending are never refused.
+fn asked(act: Act) -> Option<Operation> {
+    match act {
+        Act::Read | Act::Append => None,
+        Act::Write => Some(Operation::Write),
+        Act::Edit => Some(Operation::Edit),
+        Act::Remove => Some(Operation::Remove),
+        Act::Create => Some(Operation::Create),
+    }
+}
+
 // semantics: W2
 #[test]
 fn what_would_happen_is_what_happens() {
@@ -86,15 +97,8 @@ fn what_would_happen_is_what_happens() {
             drop(act(&tree.backing.join(name), what));
             continue;
         };
-        let operation = match what {
-            Act::Read | Act::Append => None,
-            Act::Write => Some(Operation::Write),
-            Act::Edit => Some(Operation::Edit),
-            Act::Remove => Some(Operation::Remove),
-            Act::Create => Some(Operation::Create),
-        };
         let path = [OsString::from(name)];
-        let told = operation.map(|operation| {
+        let told = asked(what).map(|operation| {
             let question = Question {
                 path: &path,
                 operation,
