@@ -128,6 +128,9 @@ impl Guard {
             self.for_caching(|mount| mount.doubt_name_if_changed(&dir, name));
         }
         if let Some(node) = object {
+            if !event.names {
+                node.note_touched_outside();
+            }
             self.for_caching(|mount| mount.doubt_attributes(node.id()));
         }
     }
