@@ -54,6 +54,11 @@ pub fn mount_fuse(fuse: impl AsFd, target: &Path, mount: &FuseMount<'_>) -> Resu
     mount_call(Some(mount.fsname), target, Some(&kind), mount.flags, Some(&data))
 }
 
+/// Changes the flags of the mount at `target`; those not given are taken away.
+pub fn remount(target: &Path, flags: u64) -> Result<()> {
+    mount_call(None, target, None, libc::MS_REMOUNT | flags, None)
+}
+
 /// Mounts from outside still come in below `target`, ours do not go out.
 pub fn make_slave(target: &Path) -> Result<()> {
     mount_call(None, target, None, libc::MS_REC | libc::MS_SLAVE, None)
