@@ -94,7 +94,16 @@ pub(crate) fn asks_for_remount(lists: &[String]) -> bool {
 pub(crate) fn of_remount(lists: &[String]) -> Result<MountFlags, String> {
     let (mut args, mut options) = (MountArgs::default(), FuseOptions::default());
     for word in lists.iter().flat_map(|list| split(list)) {
-        let shown = ["user_id=", "group_id=", "fsname=", "subtype=", "max_read=", "x-", "X-", "comment="];
+        let shown = [
+            "user_id=",
+            "group_id=",
+            "fsname=",
+            "subtype=",
+            "max_read=",
+            "x-",
+            "X-",
+            "comment=",
+        ];
         if word == "remount" || shown.iter().any(|prefix| word.starts_with(prefix)) {
             continue;
         }

@@ -206,7 +206,11 @@ pub(crate) fn remount(args: &MountArgs) -> Result<ExitCode, Problem> {
     let point = args.mountpoint.as_deref().unwrap_or(&args.dir);
     let place = place::resolve(point)?;
     let what = format!("cannot remount {}", place.path.display());
-    if place.guarded.as_ref().is_none_or(|guarded| guarded.mount.point != place.path) {
+    if place
+        .guarded
+        .as_ref()
+        .is_none_or(|guarded| guarded.mount.point != place.path)
+    {
         return Err(Problem::new(what, "no unclobber mount is there"));
     }
     let flags = fuse_options::of_remount(&args.options).map_err(|why| {
