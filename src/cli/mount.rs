@@ -136,6 +136,7 @@ fn attach(
         policy: args.policy.policy(),
         multi_user,
         read_only: flags.read_only,
+        noatime: flags.noatime,
         only_ids: None,
         namespace_of: None,
         linger: args.policy.linger.map(|time| time.as_secs()),

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use super::error::{Result, SysError};
+use super::mount::AccessTimes;
 use super::names::rename_at;
 
 /// What the mount forbids that `fd` lies on: `MS_NOEXEC`, `MS_NOSUID` and `MS_NODEV`, as far as it does.
@@ -25,6 +26,21 @@ pub fn mount_forbids(fd: impl AsFd) -> Result<u64> {
         .into_iter()
         .filter(|(flag, _)| found.contains(*flag))
         .fold(0, |bits, (_, bit)| bits | bit))
+}
+
+/// How access times move through the mount that `fd` lies on.
+pub fn access_times(fd: impl AsFd) -> Result<AccessTimes> {
+    let fd = fd.as_fd();
+    let found = fstatvfs(fd)
+        .map_err(|errno| SysError::new("fstatvfs", errno as i32).fd(fd))?
+        .flags();
+    Ok(if found.contains(FsFlags::ST_NOATIME) {
+        AccessTimes::Still
+    } else if found.contains(FsFlags::ST_RELATIME) {
+        AccessTimes::Relative
+    } else {
+        AccessTimes::Strict
+    })
 }
 
 /// Lets two names in `dir` change places (`RENAME_EXCHANGE`).
