@@ -463,5 +463,23 @@ fn the_mount_helper_and_its_options() {
         "{line}"
     );
     assert!(text(&place.run(&["status"]).stdout).contains("observe"));
+    // As of any filesystem that mount(8) mounts, unless it says otherwise.
+    assert!(!line.contains("nosuid") && !line.contains("nodev"), "{line}");
+    let file = point.join("new");
+    fs::write(&file, "x").expect("written");
+    let wrong = mount("remount,mode=enforce");
+    assert_eq!(code(&wrong), 2, "{wrong:?}");
+    assert_eq!(
+        code(&mount(
+            "remount,ro,nosuid,user_id=0,group_id=0,default_permissions,allow_other"
+        )),
+        0
+    );
+    let denied = fs::write(&file, "y").expect_err("read-only");
+    assert_eq!(denied.raw_os_error(), Some(nix::errno::Errno::EROFS as i32));
+    assert_eq!(code(&mount("remount,rw")), 0);
+    fs::write(&file, "y").expect("written");
     assert_eq!(code(&place.run(&["umount", &point.display().to_string()])), 0);
+    let nothing = mount("remount,ro");
+    assert_eq!(code(&nothing), 1, "{nothing:?}");
 }

@@ -5,9 +5,10 @@
 mod support;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use support::Tree;
 
@@ -207,4 +208,57 @@ fn who_made_a_file_to_read_and_write_it_shares_it_and_is_judged_each_time() {
     base.read_exact_at(&mut [0; 6], 0).unwrap();
     base.write_all_at(b"2", 5).unwrap();
     assert_eq!(text(tree.backing.join("base")), "PAGE 2");
+}
+
+/// Stores through a mapping that it makes and takes away, waits for a line, and then writes.
+const STORES_THEN_WRITES: &str = "import ctypes, os, sys
+libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p
+open(sys.argv[1]).read(); fd = os.open(sys.argv[1], os.O_RDWR)
+m = libc.mmap(None, ctypes.c_long(4096), 3, 1, fd, ctypes.c_long(0)); ctypes.memset(m, 109, 1)
+libc.munmap(ctypes.c_void_p(m), ctypes.c_long(4096)); print('stored', flush=True); sys.stdin.readline()
+try: os.pwrite(fd, b'w', 1); print(0)
+except OSError as e: print(e.errno)";
+
+// semantics: O10 D8
+#[test]
+fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider() {
+    type Meanwhile = fn(&Path, &Path);
+    let cases: [(Meanwhile, i32, &str); 4] = [
+        (|_, _| (), 0, "mwxx"),
+        (
+            |backing, _| {
+                let file = fs::OpenOptions::new().write(true).open(backing).unwrap();
+                file.write_all_at(b"outsider", 0).unwrap();
+            },
+            ESTALE,
+            "outs",
+        ),
+        (|backing, _| nix::unistd::truncate(backing, 3).unwrap(), ESTALE, "mxx"),
+        (
+            |_, other| {
+                text(other);
+                fs::write(other, "another owner").unwrap();
+            },
+            ESTALE,
+            "anot",
+        ),
+    ];
+    for (meanwhile, expected, left) in cases {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
+        let (a, b) = (tree.owner("a"), tree.owner("b"));
+        let mut child = Command::new("python3")
+            .args(["-c", STORES_THEN_WRITES])
+            .arg(a.join("f"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "stored");
+        meanwhile(&tree.backing.join("f"), &b.join("f"));
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), expected.to_string(), "{left}");
+        assert!(child.wait().unwrap().success());
+        assert!(text(tree.backing.join("f")).starts_with(left), "{left}");
+    }
 }

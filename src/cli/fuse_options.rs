@@ -85,6 +85,36 @@ pub(crate) fn apply(args: &mut MountArgs) -> Result<FuseOptions, String> {
     Ok(options)
 }
 
+/// Whether the lists ask for a change of a mount that is there.
+pub(crate) fn asks_for_remount(lists: &[String]) -> bool {
+    lists.iter().flat_map(|list| split(list)).any(|word| word == "remount")
+}
+
+/// The flags that a remount asks for. mount(8) repeats what the kernel shows of the mount.
+pub(crate) fn of_remount(lists: &[String]) -> Result<MountFlags, String> {
+    let (mut args, mut options) = (MountArgs::default(), FuseOptions::default());
+    for word in lists.iter().flat_map(|list| split(list)) {
+        let shown = [
+            "user_id=",
+            "group_id=",
+            "fsname=",
+            "subtype=",
+            "max_read=",
+            "x-",
+            "X-",
+            "comment=",
+        ];
+        if word == "remount" || shown.iter().any(|prefix| word.starts_with(prefix)) {
+            continue;
+        }
+        if word.contains('=') || matches!(&*word, "rules-writable" | "self-allow" | "events-observations") {
+            return Err(format!("mount option {word:?}: it cannot be changed by a remount"));
+        }
+        apply_word(&word, &mut args, &mut options).map_err(|why| format!("mount option {word:?}: {why}"))?;
+    }
+    Ok(options.flags)
+}
+
 fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Result<(), String> {
     if let Some((name, value)) = word.split_once('=') {
         return apply_value(name, value, args, options);

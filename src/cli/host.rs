@@ -153,6 +153,7 @@ impl Host for Plug {
             label: mount.label,
             multi_user: mount.multi_user,
             read_only: mount.read_only,
+            noatime: mount.noatime,
             only_ids: mount.only_ids,
             pids_visible: mount.pids_visible,
             rules: RuleOptions {

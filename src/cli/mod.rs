@@ -71,7 +71,7 @@ fn is_mount_helper(name: Option<&OsString>) -> bool {
 }
 
 fn mount_helper(words: &[OsString]) -> Result<ExitCode, Problem> {
-    let (args, verbose) = mount::helper_arguments(words).map_err(|why| {
+    let (mut args, verbose) = mount::helper_arguments(words).map_err(|why| {
         Problem::new("wrong command line", why)
             .hint("mount.fuse.unclobber DIR MOUNTPOINT [-o LIST]")
             .code(USAGE)
@@ -81,6 +81,13 @@ fn mount_helper(words: &[OsString]) -> Result<ExitCode, Problem> {
         log_file: None,
     };
     logging::init(&log)?;
+    if crate::sys::geteuid() == 0 {
+        // What mount(8) takes for granted of every filesystem it does not say.
+        args.options.insert(0, "suid,dev".to_owned());
+    }
+    if fuse_options::asks_for_remount(&args.options) {
+        return mount::remount(&args);
+    }
     mount::mount(&args, &log)
 }
 

@@ -136,6 +136,7 @@ fn attach(
         policy: args.policy.policy(),
         multi_user,
         read_only: flags.read_only,
+        noatime: flags.noatime,
         only_ids: None,
         namespace_of: None,
         linger: args.policy.linger.map(|time| time.as_secs()),
@@ -199,6 +200,27 @@ fn stay(client: &mut Client, mount: u64, signals: &Signals, point: &Path) -> Res
             unmount(point, true).map_err(|error| Problem::new("cannot unmount", error))?;
         }
     }
+}
+
+/// `mount -o remount`, as mount(8) calls its helper: changes what the kernel holds of a mount that is there.
+pub(crate) fn remount(args: &MountArgs) -> Result<ExitCode, Problem> {
+    let point = args.mountpoint.as_deref().unwrap_or(&args.dir);
+    let place = place::resolve(point)?;
+    let what = format!("cannot remount {}", place.path.display());
+    if place
+        .guarded
+        .as_ref()
+        .is_none_or(|guarded| guarded.mount.point != place.path)
+    {
+        return Err(Problem::new(what, "no unclobber mount is there"));
+    }
+    let flags = fuse_options::of_remount(&args.options).map_err(|why| {
+        Problem::new(&*what, why)
+            .hint("only ro, rw, suid, dev, exec, atime, sync and their opposites can be changed; unmount and mount for the rest")
+            .code(USAGE)
+    })?;
+    sys::remount(&place.path, flags.bits()).map_err(|error| Problem::new(what, mounting::tell(&error)))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The command line of a mount helper, `SRC MNT [-sfnvrw] [-t TYPE] [-o LIST]`, as that of `mount`.

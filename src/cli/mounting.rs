@@ -149,8 +149,12 @@ pub(crate) fn hint_of(call: &str, of_device: bool, errno: i32) -> &'static str {
 /// What a directory's own mount forbids is forbidden in the view of it too.
 pub(crate) fn inherit(options: &FuseOptions, dir: &OwnedFd) -> MountFlags {
     let mut flags = options.flags;
-    match sys::mount_forbids_exec(dir) {
-        Ok(noexec) => flags.noexec |= noexec && !options.exec,
+    match sys::mount_forbids(dir) {
+        Ok(forbids) => {
+            flags.noexec |= forbids & consts::MS_NOEXEC != 0 && !options.exec;
+            flags.nosuid |= forbids & consts::MS_NOSUID != 0;
+            flags.nodev |= forbids & consts::MS_NODEV != 0;
+        }
         Err(error) => log::debug!("{error}"),
     }
     flags

@@ -189,6 +189,7 @@ impl Conversation {
             policy: attach.policy,
             multi_user: attach.multi_user,
             read_only: attach.read_only,
+            noatime: attach.noatime,
             only_ids: attach.only_ids,
             pids_visible: self.peer.pid != 0,
             rules: attach.rules.clone(),

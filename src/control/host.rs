@@ -121,6 +121,8 @@ pub struct Serve {
     pub multi_user: bool,
     /// Nothing may be changed through it.
     pub read_only: bool,
+    /// Access times stand still.
+    pub noatime: bool,
     /// The only ids that exist in the user namespace it was mounted in.
     pub only_ids: Option<(u32, u32)>,
     /// Whether callers' process ids can be seen from here.

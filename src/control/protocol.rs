@@ -125,6 +125,9 @@ pub struct Attach {
     /// Nothing may be changed through it.
     #[serde(default)]
     pub read_only: bool,
+    /// Access times stand still.
+    #[serde(default)]
+    pub noatime: bool,
     /// The only user and group id that exist in the user namespace it was mounted in.
     #[serde(default)]
     pub only_ids: Option<(u32, u32)>,

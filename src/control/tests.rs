@@ -211,6 +211,7 @@ fn attach(label: &str) -> Attach {
         policy: Policy::default(),
         multi_user: false,
         read_only: false,
+        noatime: false,
         only_ids: None,
         namespace_of: None,
         linger: None,

@@ -117,7 +117,11 @@ impl Mount {
             });
         }
         let at = self.name_now(open);
+        if open.may_have_mapped() {
+            self.guard().catch_up();
+        }
         let mut state = lock_to_change(node, open.owner());
+        self.take_for_own(open, &sys::stat(open.file())?, &state);
         let who = open.who(caller.tid);
         self.truncate(&who, "truncate", &at, node, &mut state, open.file(), size, open.level())?;
         if size == 0 {

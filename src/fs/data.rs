@@ -97,6 +97,9 @@ impl Mount {
     ) -> Result<T> {
         self.guard().events().operation(open.owner());
         let at = (open.level() != Level::Off && !open.is_granted()).then(|| self.name_now(open));
+        if open.may_have_mapped() {
+            self.guard().catch_up();
+        }
         let mut state = match at {
             Some(_) if intent != Intent::Append => lock_to_change(open.node(), open.owner()),
             Some(_) | None => open.node().content().lock(),
@@ -109,6 +112,7 @@ impl Mount {
             return apply();
         };
         let stat = sys::stat(open.file())?;
+        self.take_for_own(open, &stat, &state);
         let who = open.who(caller.tid);
         let author = self.guard().credit(open.node(), &stat, &state);
         let there = Some((&**open.node(), &stat, author));
@@ -144,6 +148,25 @@ impl Mount {
         }
         drop(state);
         Ok(done)
+    }
+
+    /// A change that nobody has made by a request, and no outsider by a write, which would have been watched: the owner of
+    /// the handle has stored it through a mapping that is no more. The watch has been caught up with before the lock of the
+    /// file was taken.
+    pub(super) fn take_for_own(&self, open: &FileHandle, stat: &Stat, state: &FileState) {
+        let (guard, node, owner) = (self.guard(), open.node(), open.owner());
+        let watched = open.may_have_mapped() && guard.watches() && !node.is_touched_outside();
+        if !watched || !state.mappers.iter().all(|(mapper, _)| *mapper == owner) {
+            return;
+        }
+        let moved = guard
+            .ledger
+            .with_known_file(node.key(), |record| record.token() != stat.token());
+        if moved == Some(true) && guard.credit(node, stat, state) == Author::Outsider {
+            guard
+                .ledger
+                .with_file(&present(node, stat, Author::Owner(owner)), |_| ());
+        }
     }
 
     /// A descriptor of the file was closed: publishes what holds data, and credits a writer with what it wrote.

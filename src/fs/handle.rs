@@ -284,6 +284,10 @@ impl Mount {
             state.begin_writing(self.id());
             self.attributes_changed(opening.node);
         }
+        if writes && !guarded || handle.may_be_mapped() && !handle.maps {
+            // What it changes is on no record.
+            opening.node.note_touched_outside();
+        }
         if let (true, Some(process)) = (handle.maps, handle.process) {
             state.mappers.push((handle.owner, process.tgid));
         }

@@ -276,7 +276,18 @@ impl Guard {
         let mut mounts = self.mounts.lock();
         mounts.retain(|known| known.strong_count() > 0);
         mounts.push(Arc::downgrade(&mount));
+        drop(mounts);
+        self.settle_access_times(None);
         mount
+    }
+
+    /// All mounts are served by one mount of the guard's own: access times stand still where all of them want that.
+    pub(super) fn settle_access_times(&self, without: Option<u64>) {
+        let mounts = self.mounts();
+        let mut left = mounts.iter().filter(|mount| Some(mount.id()) != without).peekable();
+        if left.peek().is_some() {
+            self.store.keep_access_times(left.all(|mount| mount.options().noatime));
+        }
     }
 
     /// The mounts there are.

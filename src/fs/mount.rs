@@ -46,6 +46,8 @@ pub struct MountOptions {
     pub multi_user: bool,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// Access times stand still.
+    pub noatime: bool,
     /// The only user and group there are in the user namespace of the mount. Files of others are shown as theirs: the
     /// kernel would let nobody write to a file whose owner it cannot name. Who may do what is decided by the daemon's
     /// own credentials, as on the backing filesystem.
@@ -354,5 +356,6 @@ impl Mount {
         let mut inodes = Vec::new();
         self.inodes.each(|shard| inodes.extend(shard.drain()));
         drop(inodes);
+        self.guard.settle_access_times(Some(self.id));
     }
 }

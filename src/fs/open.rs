@@ -53,6 +53,10 @@ impl Mount {
         } else {
             node.content().lock()
         };
+        if state.mappers.is_empty() && state.writing.is_empty() {
+            // Before it is looked what is there: what comes after that is not to be missed.
+            node.clear_touched_outside();
+        }
         let mut current = level == Level::Off;
         if truncates {
             self.truncate(&who, "open", &at, &node, &mut state, &file, 0, level)?;
@@ -193,6 +197,7 @@ impl Mount {
         level: Level,
     ) -> Result<()> {
         if level == Level::Off {
+            node.note_touched_outside();
             return Ok(sys::ftruncate(file, size)?);
         }
         let intent = if size == 0 { Intent::Replace } else { Intent::Edit };

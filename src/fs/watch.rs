@@ -130,6 +130,9 @@ impl Guard {
         }
         if let Some(node) = object {
             node.note_no_capability(false);
+            if !event.names {
+                node.note_touched_outside();
+            }
             self.for_caching(|mount| mount.doubt_attributes(node.id()));
         }
     }

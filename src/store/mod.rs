@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
-use crate::sys::{self, Handle, Stat, Watch};
+use crate::sys::{self, AccessTimes, Handle, Stat, Watch};
 use table::{FdCache, Table};
 
 /// The FUSE node id of the root of every mount.
@@ -65,6 +65,8 @@ pub struct Store {
     no_exchange: AtomicBool,
     /// The root is on a mount that nobody else can reach.
     is_private: bool,
+    /// How access times move on the mount that the root was given on.
+    access_times: AccessTimes,
 }
 
 impl Store {
@@ -84,6 +86,7 @@ impl Store {
             }
         };
         let stat = sys::stat(&root)?;
+        let access_times = sys::access_times(&root)?;
         let mount = sys::reopen(&root, libc_flags::O_RDONLY | libc_flags::O_DIRECTORY).ok();
         let unnamed = sys::open_tmpfile(&root, libc_flags::O_RDWR, 0o600).ok();
         let ticks = Ticks::probe(&root, unnamed.as_ref());
@@ -115,7 +118,20 @@ impl Store {
             },
             no_exchange: AtomicBool::new(false),
             is_private,
+            access_times,
         })
+    }
+
+    /// Lets access times stand still, or move as on the mount that the root was given on. Only by a mount of our own, so
+    /// that it concerns nobody else.
+    pub fn keep_access_times(&self, still: bool) {
+        let Some(mount) = self.mount.as_ref().filter(|_| self.is_private) else {
+            return;
+        };
+        let times = if still { AccessTimes::Still } else { self.access_times };
+        if let Err(error) = sys::set_access_times(mount, times) {
+            log::info!("access times move as the backing mount says: {error}");
+        }
     }
 
     /// The root directory.

@@ -192,6 +192,9 @@ pub struct Node {
     no_capability: AtomicBool,
     /// Guarded so closely under whatever name: its content came to one that is guarded less without having been seen.
     held: AtomicU8,
+    /// Somebody outside the mounts has changed the content or attributes since this was last cleared; only where they are
+    /// watched.
+    touched_outside: AtomicBool,
     staged_names: AtomicU32,
     /// The latest time a name was staged: shown as the directory's time of change until the backing one is later.
     staged_at: Mutex<Timestamp>,
@@ -221,6 +224,7 @@ impl Node {
             level: AtomicU64::new(0),
             no_capability: AtomicBool::new(false),
             held: AtomicU8::new(NOT_HELD),
+            touched_outside: AtomicBool::new(false),
             staged_names: AtomicU32::new(0),
             staged_at: Mutex::default(),
             names: Mutex::default(),
@@ -313,6 +317,22 @@ impl Node {
             HELD_AT_KEEP => Some(Level::Keep),
             _ => Some(Level::Guard),
         }
+    }
+
+    /// Notes a change by somebody outside the mounts.
+    pub fn note_touched_outside(&self) {
+        self.touched_outside.store(true, Ordering::Release);
+    }
+
+    /// From now on it is noted anew whether somebody outside changes the file.
+    pub fn clear_touched_outside(&self) {
+        self.touched_outside.store(false, Ordering::Release);
+    }
+
+    /// Whether somebody outside has changed the file since that was cleared.
+    #[must_use]
+    pub fn is_touched_outside(&self) -> bool {
+        self.touched_outside.load(Ordering::Acquire)
     }
 
     /// Whether the file is guarded under every name.

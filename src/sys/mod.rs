@@ -40,8 +40,8 @@ pub use fd::{
 pub use flags::{FlagCall, FlagData, file_flags};
 pub use landlock::{enter_domain, has_domains};
 pub use mount::{
-    FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device, private_mount,
-    umount, unshare_mount_ns, unshare_user_and_mount_ns,
+    AccessTimes, FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device,
+    private_mount, remount, set_access_times, umount, unshare_mount_ns, unshare_user_and_mount_ns,
 };
 pub use names::{link_at, link_fd_at, mkdir_at, mknod_at, readlink, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use own::{
@@ -52,7 +52,7 @@ pub use own::{
     set_child_subreaper, set_dumpable, setpgid, setsid, share_heap, signal_fd, tcgetpgrp, tcsetpgrp,
     unblock_all_signals, wait,
 };
-pub use probe::{exchange_names, kernel_release, mount_forbids_exec};
+pub use probe::{access_times, exchange_names, kernel_release, mount_forbids};
 pub use process::{
     PidInfo, ProcStat, ProcStatus, command_of, executable_of, is_making_names, makes_names, maps_writable,
     pidfd_exited, pidfd_info, pidfd_open, proc_cgroup, program_of, read_proc_stat, read_proc_status,

@@ -32,6 +32,26 @@ pub struct FuseMount<'a> {
     pub options: &'a str,
 }
 
+/// How access times move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// With the first access after a change, and once a day.
+    Relative,
+    /// With every access.
+    Strict,
+    /// Not at all.
+    Still,
+}
+
+/// `struct mount_attr` of `linux/mount.h`; of its bits, those of `MOUNT_ATTR__ATIME` (0x70) are used here.
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
 /// Opens `/dev/fuse`.
 pub fn open_fuse_device() -> Result<OwnedFd> {
     open_path(Path::new("/dev/fuse"), libc::O_RDWR)
@@ -52,6 +72,11 @@ pub fn mount_fuse(fuse: impl AsFd, target: &Path, mount: &FuseMount<'_>) -> Resu
     }
     let kind = format!("fuse.{}", mount.subtype);
     mount_call(Some(mount.fsname), target, Some(&kind), mount.flags, Some(&data))
+}
+
+/// Changes the flags of the mount at `target`; those not given are taken away.
+pub fn remount(target: &Path, flags: u64) -> Result<()> {
+    mount_call(None, target, None, libc::MS_REMOUNT | flags, None)
 }
 
 /// Mounts from outside still come in below `target`, ours do not go out.
@@ -117,6 +142,34 @@ pub fn private_mount(dir: impl AsFd) -> Result<OwnedFd> {
     })
     .map(own)
     .map_err(|errno| SysError::new("open_tree", errno).fd(dir))
+}
+
+/// Says how access times move through the mount whose root `mount` leads to. Needs `CAP_SYS_ADMIN`.
+pub fn set_access_times(mount: impl AsFd, times: AccessTimes) -> Result<()> {
+    let mount = mount.as_fd();
+    let attr = MountAttr {
+        attr_set: match times {
+            AccessTimes::Relative => 0,
+            AccessTimes::Still => 0x10,
+            AccessTimes::Strict => 0x20,
+        },
+        attr_clr: 0x70,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: "" is a C string; `attr` lives through the call, which is told its size.
+    retry(|| unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+    .map_err(|errno| SysError::new("mount_setattr", errno).fd(mount))
 }
 
 /// Gives this thread a mount namespace of its own (a whole process, when it has one thread). Needs `CAP_SYS_ADMIN`.

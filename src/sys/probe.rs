@@ -8,14 +8,39 @@ use std::os::fd::AsFd;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use super::error::{Result, SysError};
+use super::mount::AccessTimes;
 use super::names::rename_at;
 
-/// Whether the mount that `fd` lies on forbids execution.
-pub fn mount_forbids_exec(fd: impl AsFd) -> Result<bool> {
+/// What the mount forbids that `fd` lies on: `MS_NOEXEC`, `MS_NOSUID` and `MS_NODEV`, as far as it does.
+pub fn mount_forbids(fd: impl AsFd) -> Result<u64> {
     let fd = fd.as_fd();
-    fstatvfs(fd)
-        .map(|found| found.flags().contains(FsFlags::ST_NOEXEC))
-        .map_err(|errno| SysError::new("fstatvfs", errno as i32).fd(fd))
+    let found = fstatvfs(fd)
+        .map_err(|errno| SysError::new("fstatvfs", errno as i32).fd(fd))?
+        .flags();
+    let all = [
+        (FsFlags::ST_NOEXEC, libc::MS_NOEXEC),
+        (FsFlags::ST_NOSUID, libc::MS_NOSUID),
+        (FsFlags::ST_NODEV, libc::MS_NODEV),
+    ];
+    Ok(all
+        .into_iter()
+        .filter(|(flag, _)| found.contains(*flag))
+        .fold(0, |bits, (_, bit)| bits | bit))
+}
+
+/// How access times move through the mount that `fd` lies on.
+pub fn access_times(fd: impl AsFd) -> Result<AccessTimes> {
+    let fd = fd.as_fd();
+    let found = fstatvfs(fd)
+        .map_err(|errno| SysError::new("fstatvfs", errno as i32).fd(fd))?
+        .flags();
+    Ok(if found.contains(FsFlags::ST_NOATIME) {
+        AccessTimes::Still
+    } else if found.contains(FsFlags::ST_RELATIME) {
+        AccessTimes::Relative
+    } else {
+        AccessTimes::Strict
+    })
 }
 
 /// Lets two names in `dir` change places (`RENAME_EXCHANGE`).

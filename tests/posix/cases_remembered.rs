@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     script!("times of what was copied from", COPIED),
     script!("times of what others have open", OPEN_ELSEWHERE),
     script!("appending switched off and on", SETFL),
+    script!("what was stored and unmapped", UNMAPPED),
     script!("times of what has flags", true, FLAGS),
     script!("numbers in a listing", LISTING),
 ];
@@ -102,15 +103,38 @@ for n in "f", "d":
 const LISTING: &str = r#"python3 -c '
 import ctypes, os, struct
 libc = ctypes.CDLL(None, use_errno=True); os.makedirs("d/e/f"); b = ctypes.create_string_buffer(4096)
-for n in range(300): open("d/e/n%d" % n, "w").write("x")
+for n in range(3): open("d/e/n%d" % n, "w").write("x")
 def entries(fd):
     while True:
         n = libc.syscall(217, fd, b, 4096); at = 0
         if n <= 0: return
         while at < n: ino, off, size = struct.unpack_from("QqH", b, at); yield b.raw[at + 19:at + size].split(b"\0")[0].decode(), ino, off; at += size
-for look in False, True:
+for look in False, True, "more":
     if look: [os.stat("d/e/" + n) for n in os.listdir("d/e")]
+    if look == "more": [open("d/e/m%d" % n, "w").write("x") for n in range(300)]
     fd = os.open("d/e", os.O_RDONLY); all = list(entries(fd)); print(len(all), [n for n, ino, off in all if ino != os.stat("d/e/" + n).st_ino])
     wrong = []
     for (n, ino, off), following in zip(all, all[1:]): os.lseek(fd, off, 0); wrong += [n for found in [next(entries(fd))] if found[:2] != following[:2]]
     print(wrong, os.lseek(fd, 0, 0), [e[:2] for e in entries(fd)] == [e[:2] for e in all])'"#;
+
+/// By one process: what it has stored through a mapping that is gone again is its own, whatever it does next. Python's own
+/// mappings close a descriptor when they go, upon which it is settled whose stores they were.
+const UNMAPPED: &str = r#"python3 -c '
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True); libc.mmap.restype = ctypes.c_void_p
+def store(fd, at=0):
+    m = libc.mmap(None, ctypes.c_long(4096), 3, 1, fd, ctypes.c_long(0)); assert m != ctypes.c_void_p(-1).value; ctypes.memset(m + at, 109, 1); libc.munmap(ctypes.c_void_p(m), ctypes.c_long(4096))
+calls = {"write": lambda fd: os.pwrite(fd, b"w", 1), "longer": lambda fd: os.ftruncate(fd, 9000), "shorter": lambda fd: os.ftruncate(fd, 100), "empty": lambda fd: os.ftruncate(fd, 0),
+    "allocate": lambda fd: os.posix_fallocate(fd, 0, 10000), "mapped again": lambda fd: store(fd, 5), "append": lambda fd: os.pwrite(fd, b"end", os.fstat(fd).st_size), "copy": lambda fd: os.copy_file_range(os.open("g", os.O_RDONLY), fd, 3)}
+open("g", "w").write("ggg")
+for how in os.O_RDWR | os.O_CREAT, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR | os.O_TRUNC, os.O_RDWR:
+    for name, call in calls.items():
+        if how & os.O_CREAT and os.path.exists("f"): os.unlink("f")
+        if not how & os.O_CREAT: open("f", "wb").write(b"x" * 8192)
+        fd = os.open("f", how); os.ftruncate(fd, 8192)
+        for again in 1, 2:
+            store(fd)
+            try: r = call(fd)
+            except OSError as e: r = "refused %d" % e.errno
+            print(how, name, again, r, os.fstat(fd).st_size); os.ftruncate(fd, 8192)
+        store(fd, 9); os.close(fd); print(open("f", "rb").read(12))'"#;

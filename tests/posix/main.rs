@@ -136,6 +136,68 @@ fn known_traps() {
     compare("known traps", cases_traps::CASES);
 }
 
+/// What `sh` prints.
+fn printed(directory: &Path, script: &str) -> String {
+    let done = std::process::Command::new("sh")
+        .args(["-c", script])
+        .current_dir(directory)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .expect("sh starts");
+    assert!(done.status.success(), "{script}: {done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+// semantics: C1
+#[test]
+fn numbers_of_files_outlive_caches_and_mounts_so_that_git_reads_nothing_again() {
+    if !require_fuse("numbers of files") || !tool_is_there("git") {
+        return;
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let tree = Tree::new();
+    let args = ["--owner", "test"];
+    let mount = Mount::new(&tree, &args);
+    // Not of the second in which the index is written: git would read those again anywhere.
+    let make = "mkdir d; for n in 1 2 3 4 5 6 7 8 9; do echo $n >d/$n; ln -s $n d/l$n; done; ln d/1 d/link
+        touch -h -d @1000000000 d/*; git init -q .; git add .; git -c user.name=a -c user.email=a@b commit -qm all; git status";
+    printed(&mount.path(), make);
+    let look =
+        "stat -c '%i %n' . d d/*; git diff --quiet; git update-index -q --refresh; git status; sha256sum .git/index";
+    let before = printed(&mount.path(), look);
+    // Only root may, and the numbers must not need it.
+    if fs::write("/proc/sys/vm/drop_caches", "2").is_ok() {
+        assert_eq!(printed(&mount.path(), look), before, "after the caches were dropped");
+    }
+    drop(mount);
+    let mount = Mount::new(&tree, &args);
+    assert_eq!(printed(&mount.path(), look), before, "on another mount");
+}
+
+#[test]
+fn access_times_stand_still_where_a_mount_asks_for_that() {
+    if !require_fuse("access times") || !nix::unistd::geteuid().is_root() {
+        say("SKIPPED access times: a mount of the guard's own takes root");
+        return;
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let tree = Tree::new();
+    fs::create_dir(tree.root().join("d")).expect("a directory");
+    fs::write(tree.root().join("d/f"), "#!/bin/sh\n").expect("a file");
+    std::os::unix::fs::symlink("f", tree.root().join("d/l")).expect("a link");
+    // By the kernel and by the daemon, a listing, a link, and executing.
+    let look = "chmod 755 d/f; touch -h -d @1000000000 d/f d/l d; cat d/f; ls d; readlink d/l; d/f; dd if=d/f of=/dev/null 2>&1 | tail -n 0
+        exec 3<>d/f; read line <&3; stat -c '%X %n' d d/f d/l";
+    let still = "f\nl\nf\n1000000000 d\n1000000000 d/f\n1000000000 d/l\n";
+    let shown = |flags: &[&str]| {
+        let mount = Mount::new(&tree, flags);
+        printed(&mount.path(), look).replacen("#!/bin/sh\n", "", 1)
+    };
+    assert_eq!(shown(&["--owner", "test", "-o", "noatime"]), still);
+    let moving = shown(&["--owner", "test"]);
+    assert!(moving.contains(" d/f") && !moving.contains("1000000000"), "{moving}");
+}
+
 /// The numbers of the rows of `docs/POSIX.md` whose ids begin with this letter, in their order.
 fn listed(letter: char) -> Vec<&'static str> {
     let rows = include_str!("../../docs/POSIX.md").lines();

@@ -91,6 +91,7 @@ impl Tree {
             label: point.display().to_string(),
             multi_user: true,
             read_only: false,
+            noatime: false,
             only_ids: None,
             pids_visible: true,
             rules: RuleOptions::default(),
