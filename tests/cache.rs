@@ -127,6 +127,7 @@ fn what_others_change_is_read_at_once_and_shown_soon() {
                 .any(|entry| entry.unwrap().file_name() == "g")
         });
         fs::write(place.behind("g"), "made again").unwrap();
+        place.sees("the new file", || place.at("g").exists());
         assert_eq!(text(place.at("g")), "made again");
         // Attributes.
         fs::set_permissions(place.behind("f"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -331,4 +332,55 @@ fn changes_behind_the_mount_without_an_end() {
     if tree.backing.join("d").exists() {
         assert_eq!(list(&mount.join("d")), list(&tree.backing.join("d")));
     }
+}
+
+/// The kernel remembers that a name is missing, too. Whoever makes it is noticed; who opens it to create it is sent back.
+#[test]
+fn a_name_that_was_missing_appears() {
+    Place::each(
+        |dir| fs::create_dir(dir.join("d")).unwrap(),
+        |place| {
+            for name in ["f", "d/f"] {
+                let missing = || errno(fs::metadata(place.at(name))) == Some(2);
+                assert!(missing() && missing());
+                fs::write(place.behind(name), "theirs").unwrap();
+                place.sees("a new file", || !missing());
+                assert_eq!(text(place.at(name)), "theirs");
+                fs::remove_file(place.behind(name)).unwrap();
+                place.sees("a removal", missing);
+            }
+        },
+    );
+}
+
+// semantics: S1
+#[test]
+fn a_creation_by_a_name_that_was_missing_finds_what_is_there() {
+    Place::each(
+        |_| {},
+        |place| {
+            for round in 0..20 {
+                let name = |what| format!("{what}{round}");
+                for what in ["kept", "own", "link"] {
+                    assert_eq!(errno(fs::metadata(place.at(&name(what)))), Some(2));
+                    fs::write(place.behind(&name(what)), "theirs").unwrap();
+                }
+                let opened = OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(place.at(&name("kept")));
+                drop(opened.unwrap());
+                assert_eq!(text(place.at(&name("kept"))), "theirs");
+                let taken = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .open(place.at(&name("own")));
+                assert_eq!(errno(taken), Some(17));
+                let taken = fs::hard_link(place.at(&name("kept")), place.at(&name("link")));
+                assert_eq!(errno(taken), Some(17));
+                assert!(fs::write(place.at(&name("own")), "blind").is_err(), "never seen");
+                assert_eq!(text(place.behind(&name("own"))), "theirs");
+            }
+        },
+    );
 }

@@ -43,7 +43,7 @@ const BOUNDS: [Bound; 11] = [
         name: "stat of a missing name again",
         prepare: miss,
         operation: miss,
-        most: 1,
+        most: 0,
     },
     Bound {
         name: "open, read, close",

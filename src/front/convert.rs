@@ -41,6 +41,27 @@ pub(super) fn attr(attr: &Attr) -> FileAttr {
     }
 }
 
+/// The attributes of nothing.
+pub(super) fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
 fn system_time(at: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(u64::from(at.nsec));
     let whole = Duration::from_secs(at.sec.unsigned_abs());

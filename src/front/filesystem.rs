@@ -16,7 +16,7 @@ use fuser::{
 };
 
 use super::backing::Backings;
-use super::convert::{attr, caller, decode_device, directory_type, errno, open_flags, time_set};
+use super::convert::{attr, caller, decode_device, directory_type, errno, nothing, open_flags, time_set};
 use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, RequestKind, is_virtual};
 use crate::guard::PassthroughRule;
 use crate::sys::{self, consts};
@@ -75,6 +75,8 @@ impl Front {
 
 fn reply_entry(mount: &Mount, reply: ReplyEntry, result: Result<Entry, FsError>) {
     match result {
+        // An entry without a node says that there is nothing, and for how long.
+        Err(FsError::Absent) => reply.entry(&mount.name_ttl(), &nothing(), GENERATION),
         Ok(entry) => {
             // A name of the tree may come to stand where the virtual directory is.
             let name = if is_virtual(entry.attr.ino) {

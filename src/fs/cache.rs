@@ -21,7 +21,7 @@ use crate::store::{FileState, Kind, Node, ROOT_ID, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// How long the kernel may remember what nobody changes.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 /// Seconds after which a request that was under way while the kernel was told to forget has certainly come.
 const SETTLE_SECONDS: i64 = 2;
 
@@ -52,6 +52,8 @@ pub(super) struct Told {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Doubt {
     Name(u64, Box<OsStr>),
+    /// That there is nothing at a name.
+    Absence(u64, Box<OsStr>),
     Attributes(u64),
 }
 
@@ -75,8 +77,9 @@ struct Names {
 
 impl Mount {
     /// The kernel's side from now on; none before the handshake.
-    pub fn set_kernel_cache(&self, kernel: Box<dyn KernelCache>) {
+    pub fn set_kernel_cache(self: &Arc<Self>, kernel: Box<dyn KernelCache>) {
         if self.will_cache() && self.kernel.set(kernel).is_ok() {
+            self.teller.get_or_init(|| super::teller::start(self));
             self.guard().caching.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -244,6 +247,7 @@ impl Mount {
     /// Notes that the kernel may hold an entry for a name, which was found to lead to the node after `since`.
     pub(super) fn entry_known(&self, dir: &Arc<Node>, name: &OsStr, node: &Node, since: u64) {
         let (hash, id) = (self.entry_hash(dir, name), node.id());
+        self.absences.end(hash);
         let old = self.entries.lock(&hash).insert(hash, id);
         if let Some(old) = old.filter(|old| *old != id) {
             self.untell(old, hash);
@@ -303,6 +307,7 @@ impl Mount {
             return;
         }
         let hash = self.entry_hash(dir, name);
+        self.doubt_absence(hash, dir.id(), name);
         let id = self.entries.lock(&hash).get(&hash).copied();
         let now = clock::now();
         if let Some(id) = id {
@@ -354,7 +359,7 @@ impl Mount {
         }
     }
 
-    fn doubt(&self, what: Doubt) {
+    pub(super) fn doubt(&self, what: Doubt) {
         self.doubts.lock().insert(what);
     }
 
@@ -374,6 +379,7 @@ impl Mount {
     /// Everything the kernel was told may have changed.
     pub(super) fn doubt_everything(&self) {
         self.note_change();
+        self.doubt_absences();
         let mut all = Vec::new();
         self.inodes
             .each(|shard| all.extend(shard.values().map(|inode| Arc::clone(&inode.node))));
@@ -402,6 +408,14 @@ impl Mount {
         for doubt in doubts {
             match doubt {
                 Doubt::Attributes(node) => kernel.forget_attributes(node),
+                Doubt::Absence(dir, name) => {
+                    let hash = self.names.hash_one((dir, &*name));
+                    // It may have been told of what is there now.
+                    if !self.entries.lock(&hash).contains_key(&hash) {
+                        self.forgotten.lock().insert(hash, Instant::now());
+                        kernel.forget_name(dir, &name);
+                    }
+                }
                 Doubt::Name(dir, name) => match self.remembers(dir, &name) {
                     Remembers::Nothing => {}
                     Remembers::LooksAgain => {

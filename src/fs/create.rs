@@ -191,14 +191,14 @@ impl Mount {
         if staged {
             let durable = self.policy().durability == DurabilityRule::Publish;
             let unnamed = Arc::new(sys::dup(&file)?);
-            state.staged = Some(Staged {
+            state.staged = Some(Box::new(Staged {
                 dir: Arc::clone(&dir),
                 name: at.name.clone(),
                 file: Arc::clone(&unnamed),
                 owner: who.owner,
                 durable,
                 since: now,
-            });
+            }));
             guard.store.pin_unnamed(&node, unnamed);
             // The filesystem's own time of its making: the link that comes later is never earlier.
             dir.stage(names, &at.name, &node, stat.ctime);

@@ -10,6 +10,9 @@ pub enum FsError {
     /// The backing filesystem's own answer, or one that POSIX prescribes.
     #[error("errno {0}")]
     Errno(i32),
+    /// There is nothing, and the kernel may remember that for a while.
+    #[error("nothing is there")]
+    Absent,
     /// The store could not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -33,6 +36,7 @@ impl FsError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Errno(errno) => *errno,
+            Self::Absent => c::ENOENT,
             Self::Store(error) => store_errno(error),
             Self::Refused(reason) => refusal_errno(reason.code, reason.intent, reason.there),
         }

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 
-use crate::guard::{Author, Change, EntryKey, EntryRecord, FileKey, FileRecord, Generation, OwnerId, Process};
+use crate::guard::{
+    Author, Change, EntryKey, EntryRecord, EntryView, FileKey, FileRecord, Generation, OwnerId, Process,
+};
 use crate::guard::{Timestamp, Token};
 use crate::sync::Sharded;
 
@@ -250,6 +252,16 @@ impl Ledger {
             None => FileRecord::changed(now.token, change(now.author, now.token.ctime)),
         };
         (name, Some(file))
+    }
+
+    /// Whether an owner that is told that there is nothing at a name learns nothing by it: nothing is known of the name, or
+    /// this, and nobody else has bound it.
+    pub(crate) fn knows_absent(&self, key: &EntryKey, owner: OwnerId) -> bool {
+        self.entries.lock(key).get(key).is_none_or(|record| {
+            record.bound().is_none()
+                && record.view(owner) == Some(EntryView::Absent)
+                && record.history().last_foreign(owner).is_none()
+        })
     }
 
     /// Number of records of files and of names.

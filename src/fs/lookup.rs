@@ -42,6 +42,7 @@ impl Mount {
     ///
     /// # Errors
     /// `ENOENT` when there is nothing; the thread has then seen that, unless its next request makes the name.
+    /// [`FsError::Absent`] where the kernel may remember it as long as a name.
     pub fn lookup(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<Entry> {
         if let Some(found) = self.lookup_virtual(caller, parent, name) {
             return found;
@@ -77,6 +78,9 @@ impl Mount {
                 who.found_nothing(&dir, name);
                 if self.notes_looks(&who, &dir, name) {
                     who.missed(&dir, name, at, (revalidates, since));
+                }
+                if !revalidates && self.remembers_absence(&who, &dir, name, since) {
+                    return Err(FsError::Absent);
                 }
                 Err(FsError::Errno(c::ENOENT))
             }

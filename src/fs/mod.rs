@@ -3,6 +3,7 @@
 //! One method per operation, plain reply types, one errno table. Knows nothing of FUSE's wire format and no fuser
 //! type.
 
+mod absent;
 mod activity;
 mod allow;
 mod attr;
@@ -38,6 +39,7 @@ mod publish;
 mod rename;
 mod requests;
 mod spot;
+mod teller;
 mod upkeep;
 mod virtual_dir;
 mod watch;
@@ -292,7 +294,9 @@ impl Guard {
 
     /// The mounts there are.
     pub fn mounts(&self) -> Vec<Arc<Mount>> {
-        self.mounts.lock().iter().filter_map(Weak::upgrade).collect()
+        let known: Vec<_> = self.mounts.lock().iter().filter_map(Weak::upgrade).collect();
+        // Somebody may be just letting go of one that has ended.
+        known.into_iter().filter(|mount| !mount.has_ended()).collect()
     }
 
     /// What the guard can say of itself.

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Instant;
 
 use std::ffi::OsStr;
@@ -15,6 +16,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
+use super::absent::Absences;
 use super::cache::{Doubt, KernelCache, Told};
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
@@ -81,7 +83,7 @@ pub(super) struct Inode {
     /// When the kernel was last made to look again for it.
     pub(super) sent_back: Option<Instant>,
     /// An open that was answered with plain direct I/O and may not have reached the kernel's books yet.
-    unsettled: Option<(u64, Timestamp)>,
+    unsettled: Option<Box<(u64, Timestamp)>>,
 }
 
 /// One mount of a guarded tree.
@@ -94,9 +96,13 @@ pub struct Mount {
     /// Names the kernel was told of, as hashes of directory and name, with the node told: it may hold
     /// entries for them, and for no others.
     pub(super) entries: Sharded<HashMap<u64, u64>>,
+    /// Names that the kernel was told are missing.
+    pub(super) absences: Absences,
     pub(super) names: RandomState,
     /// The kernel's side, where it may remember anything.
     pub(super) kernel: OnceLock<Box<dyn KernelCache>>,
+    /// The thread that tells it what to forget.
+    pub(super) teller: OnceLock<Option<Thread>>,
     /// Changes made by others, so far.
     pub(super) changes: AtomicU64,
     /// Names that it was told to forget just now, and when: somebody may be under way by them.
@@ -111,7 +117,7 @@ pub struct Mount {
     pub(super) virtuals: Sharded<HashMap<u64, Arc<[u8]>>>,
     next_handle: AtomicU64,
     passthrough: AtomicBool,
-    ended: AtomicBool,
+    pub(super) ended: AtomicBool,
     requests: Requests,
     /// New files must be given to the caller by hand: the daemon is root, the callers may not be.
     as_root: bool,
@@ -127,8 +133,10 @@ impl Mount {
             options,
             inodes: Sharded::default(),
             entries: Sharded::default(),
+            absences: Absences::default(),
             names: RandomState::new(),
             kernel: OnceLock::new(),
+            teller: OnceLock::new(),
             changes: AtomicU64::new(0),
             forgotten: Mutex::default(),
             doubts: Mutex::default(),
@@ -306,7 +314,7 @@ impl Mount {
         let mut shard = self.inodes.lock(&id);
         let Some(inode) = shard.get_mut(&id) else { return false };
         let fresh = |at: Timestamp| clock::now().sec.saturating_sub(at.sec) < SETTLE_SECONDS;
-        if inode.passthrough == 0 && inode.unsettled.is_some_and(|(_, at)| fresh(at)) {
+        if inode.passthrough == 0 && inode.unsettled.as_ref().is_some_and(|open| fresh(open.1)) {
             return false;
         }
         inode.passthrough += 1;
@@ -326,14 +334,14 @@ impl Mount {
         if inode.passthrough > 0 {
             return false;
         }
-        inode.unsettled = Some((handle, clock::now()));
+        inode.unsettled = Some(Box::new((handle, clock::now())));
         true
     }
 
     /// A request on the handle has arrived: the kernel has its open on the books.
     pub(super) fn settle_direct(&self, id: u64, handle: u64) {
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id)
-            && inode.unsettled.is_some_and(|(open, _)| open == handle)
+            && inode.unsettled.as_ref().is_some_and(|open| open.0 == handle)
         {
             inode.unsettled = None;
         }
@@ -341,8 +349,12 @@ impl Mount {
 
     /// The connection has ended: publishes what is staged and lets go of everything.
     pub fn end(&self) {
-        if self.kernel.get().is_some() && !self.ended.swap(true, Ordering::AcqRel) {
+        let first = !self.ended.swap(true, Ordering::AcqRel);
+        if first && self.kernel.get().is_some() {
             self.guard.caching.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(Some(teller)) = self.teller.get() {
+            teller.unpark();
         }
         let mut open = Vec::new();
         self.files

@@ -68,6 +68,11 @@ impl Mount {
         )
     }
 
+    /// Whether a name may become that of the virtual directory.
+    pub(super) fn may_become_virtual(dir: &Node, name: &OsStr) -> bool {
+        dir.id() == ROOT_ID && NAMES.iter().any(|own| name == *own)
+    }
+
     /// Whether `name` in `dir` is that of the virtual directory now: a name of the tree comes first.
     pub(super) fn is_virtual_name(&self, dir: &Arc<Node>, name: &OsStr) -> bool {
         dir.id() == ROOT_ID && NAMES.iter().any(|own| name == *own) && self.virtual_name() == name.to_str()

@@ -163,7 +163,8 @@ fn run(guard: &Weak<Guard>) {
         });
         if woken || strong.doubts_wait.swap(false, Ordering::AcqRel) {
             std::thread::sleep(PAUSE);
-            strong.settle_caches();
+            strong.catch_up();
+            strong.let_tell();
             if watcher.blind.load(Ordering::Acquire) {
                 return;
             }

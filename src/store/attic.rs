@@ -89,9 +89,10 @@ pub struct KeptInfo {
 }
 
 #[derive(Debug)]
-struct Home {
+pub(super) struct Home {
     home: OwnedFd,
-    attic: OwnedFd,
+    /// The directory that the files lie in.
+    pub(super) attic: OwnedFd,
     /// The journal, kept open once something was noted; whoever writes to it or replaces it holds the lock.
     journal: Mutex<Option<OwnedFd>>,
 }
@@ -163,7 +164,7 @@ impl Attic {
     }
 
     /// The home as it was last seen: for calls that fail where it is gone.
-    fn known_home(&self) -> Result<Arc<Home>> {
+    pub(super) fn known_home(&self) -> Result<Arc<Home>> {
         let known = self.home.lock().clone().filter(|_| !self.limits.off);
         known.map_or_else(|| self.home(), Ok)
     }
@@ -234,11 +235,6 @@ impl Attic {
         let fd = sys::open_child(&home.attic, &slot.0)?;
         let stat = sys::stat(&fd)?;
         Ok((fd, stat))
-    }
-
-    /// The directory that the files lie in.
-    pub(super) fn dir(&self) -> Result<impl AsFd> {
-        Ok(AtticDir(self.known_home()?))
     }
 
     /// Links the file `name` in `dir` into the attic; gives an `O_PATH` descriptor of what was linked.
@@ -475,15 +471,6 @@ impl Attic {
         let Some(home) = self.existing_home() else { return };
         remove_home(&self.root, self.name, &home.home, &home.attic);
         *self.home.lock() = None;
-    }
-}
-
-#[derive(Debug)]
-struct AtticDir(Arc<Home>);
-
-impl AsFd for AtticDir {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.attic.as_fd()
     }
 }
 

@@ -329,6 +329,27 @@ impl Store {
         }
     }
 
+    /// Whether names in a directory that differ by case are two names. In doubt they are not.
+    pub fn tells_case(&self, dir: &Arc<Node>) -> bool {
+        // ext2 to ext4, btrfs, xfs, tmpfs.
+        const KNOWN: [i64; 4] = [0xEF53, 0x9123_683E, 0x5846_5342, 0x0102_1994];
+        /// `FS_CASEFOLD_FL`
+        const FOLDS: u8 = 0x40;
+        let ask = || -> Result<bool> {
+            let fd = self.fd(dir)?;
+            if !KNOWN.contains(&sys::statfs(&*fd)?.kind) {
+                return Ok(false);
+            }
+            let mut flags = sys::FlagData::default();
+            let open = sys::reopen(&*fd, libc_flags::O_RDONLY | libc_flags::O_DIRECTORY)?;
+            sys::file_flags(&open, sys::FlagCall::Flags, &mut flags)?;
+            // The fourth byte of a word in the machine's own order.
+            let word = u32::from_ne_bytes([flags[0], flags[1], flags[2], flags[3]]);
+            Ok(word.to_be_bytes()[0] & FOLDS == 0)
+        };
+        dir.tells_case(|| ask().unwrap_or(false))
+    }
+
     /// Whether `name` in `dir` leads to `node`.
     ///
     /// # Errors

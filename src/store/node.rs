@@ -107,14 +107,14 @@ pub struct TakenAway {
 #[derive(Debug, Default)]
 pub struct FileState {
     /// Present while the file waits for publication.
-    pub staged: Option<Staged>,
+    pub staged: Option<Box<Staged>>,
     /// The publication was lost to somebody else; the bytes are in the attic.
     pub lost: Option<super::Winner>,
     /// Owners that may change the file without a request to the daemon, with the number of their handles.
     pub writers: SmallVec<[(OwnerId, u32); 1]>,
     /// Handles that have made or emptied the file, until they are closed; where each write is judged, until they are
     /// flushed with data.
-    pub changing: SmallVec<[Changing; 1]>,
+    pub changing: Vec<Changing>,
     /// It has lost its last name to another owner than those who write it.
     pub taken_away: Option<Box<TakenAway>>,
     /// Owners and processes with the file open for reading and writing, who may have mapped it: stores through a mapping
@@ -188,6 +188,8 @@ pub struct Node {
     touched: AtomicBool,
     /// A place for the layer above to cache what it derived from the node's place.
     pub(crate) level: AtomicU64,
+    /// Of a directory: whether it tells upper from lower case; not asked yet, no, yes.
+    case: AtomicU8,
     /// It has no capability (`security.capability`), as long as nobody is seen to set one.
     no_capability: AtomicBool,
     /// Guarded so closely under whatever name: its content came to one that is guarded less without having been seen.
@@ -222,6 +224,7 @@ impl Node {
             pins: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             level: AtomicU64::new(0),
+            case: AtomicU8::new(0),
             no_capability: AtomicBool::new(false),
             held: AtomicU8::new(NOT_HELD),
             touched_outside: AtomicBool::new(false),
@@ -281,6 +284,21 @@ impl Node {
         let old = std::mem::replace(&mut *self.place.lock(), place);
         // Dropping the last reference to the old parent takes table locks: not under this one.
         drop(old);
+    }
+
+    /// Whether names in the directory that differ by case are two names, found out once by `ask`.
+    pub(super) fn tells_case(&self, ask: impl FnOnce() -> bool) -> bool {
+        const NO: u8 = 1;
+        const YES: u8 = 2;
+        match self.case.load(Ordering::Relaxed) {
+            NO => false,
+            YES => true,
+            _ => {
+                let told = ask();
+                self.case.store(if told { YES } else { NO }, Ordering::Relaxed);
+                told
+            }
+        }
     }
 
     /// Notes that the file has no capability, or may have one.

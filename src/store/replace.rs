@@ -137,8 +137,8 @@ impl Store {
 
     /// The same of what was moved to the attic; in doubt it is not, and goes back.
     fn is_kept_as_judged(&self, slot: &Slot, node: &Arc<Node>, judged: &Expected) -> bool {
-        let dir = self.attic.dir();
-        dir.and_then(|dir| self.is_judged(&dir, slot.name(), node, judged))
+        let home = self.attic.known_home();
+        home.and_then(|home| self.is_judged(&home.attic, slot.name(), node, judged))
             .unwrap_or(false)
     }
 
