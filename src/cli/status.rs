@@ -3,8 +3,10 @@
 //! It never starts a guard, and never keeps one alive.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -18,6 +20,9 @@ use crate::control::{Client, ClientError, MountStatus, OwnerStatus, Status, Surr
 
 /// The version of the JSON form.
 const VERSION: u32 = 1;
+
+/// How long a mount may take to say whether it is dead.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Shows the guards.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Problem> {
@@ -96,13 +101,23 @@ fn dead_mounts(guards: &[Status]) -> Vec<String> {
     };
     let mut dead: Vec<String> = mounts
         .iter()
-        .filter(|mount| {
-            mount.is_ours() && !is_served(&mount.point.to_string_lossy()) && place::is_dead_at(&mount.point)
-        })
+        .filter(|mount| mount.is_ours() && !is_served(&mount.point.to_string_lossy()) && is_dead(mount.point.clone()))
         .map(|mount| mount.point.to_string_lossy().into_owned())
         .collect();
     dead.dedup();
     dead
+}
+
+/// Whether a mount is dead; one that does not answer soon is not.
+fn is_dead(point: PathBuf) -> bool {
+    let (sender, receiver) = mpsc::channel();
+    // Whoever serves it may be stopped: the answer is waited for by another thread.
+    let asking = std::thread::Builder::new().spawn(move || {
+        if sender.send(place::is_dead_at(&point)).is_err() {
+            log::debug!("{} answers late", point.display());
+        }
+    });
+    asking.is_ok() && receiver.recv_timeout(PROBE_LIMIT).unwrap_or(false)
 }
 
 fn describe_all(guards: &[Status], dead: &[String], style: Style) -> String {
