@@ -10,6 +10,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use super::conversation::Conversation;
 use super::host::Host;
@@ -136,12 +137,12 @@ impl Place {
     /// No process takes the room of all others. Those that cannot be told apart count together, as all.
     fn take(server: &Arc<Server>, peer: &PeerCred) -> Option<Self> {
         let all = server.open.fetch_add(1, Ordering::AcqRel);
-        let of_process = {
-            let mut by_process = server.by_process.lock();
-            let count = by_process.entry(peer.pid).or_default();
-            *count += 1;
-            *count
-        };
+        let of_process = *server
+            .by_process
+            .lock()
+            .entry(peer.pid)
+            .and_modify(|count| *count += 1)
+            .or_insert(1);
         let place = Self {
             server: Arc::clone(server),
             process: peer.pid,
@@ -153,11 +154,10 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.server.open.fetch_sub(1, Ordering::AcqRel);
-        let mut by_process = self.server.by_process.lock();
-        if let Some(count) = by_process.get_mut(&self.process) {
-            *count -= 1;
-            if *count == 0 {
-                by_process.remove(&self.process);
+        if let Entry::Occupied(mut entry) = self.server.by_process.lock().entry(self.process) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
             }
         }
     }
