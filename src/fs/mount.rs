@@ -172,6 +172,11 @@ impl Mount {
         &self.options
     }
 
+    /// Whether it is over; somebody may still hold it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// The requests its kernel has sent.
     pub fn requests(&self) -> &Requests {
         &self.requests
@@ -341,7 +346,7 @@ impl Mount {
 
     /// The connection has ended: publishes what is staged and lets go of everything.
     pub fn end(&self) {
-        if self.kernel.get().is_some() && !self.ended.swap(true, Ordering::AcqRel) {
+        if !self.ended.swap(true, Ordering::AcqRel) && self.kernel.get().is_some() {
             self.guard.caching.fetch_sub(1, Ordering::AcqRel);
         }
         let mut open = Vec::new();
@@ -356,6 +361,6 @@ impl Mount {
         let mut inodes = Vec::new();
         self.inodes.each(|shard| inodes.extend(shard.drain()));
         drop(inodes);
-        self.guard.settle_access_times(Some(self.id));
+        self.guard.settle_access_times();
     }
 }
