@@ -180,6 +180,11 @@ impl Mount {
         &self.options
     }
 
+    /// Whether it is over; somebody may still hold it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// The requests its kernel has sent.
     pub fn requests(&self) -> &Requests {
         &self.requests
@@ -349,8 +354,7 @@ impl Mount {
 
     /// The connection has ended: publishes what is staged and lets go of everything.
     pub fn end(&self) {
-        let first = !self.ended.swap(true, Ordering::AcqRel);
-        if first && self.kernel.get().is_some() {
+        if !self.ended.swap(true, Ordering::AcqRel) && self.kernel.get().is_some() {
             self.guard.caching.fetch_sub(1, Ordering::AcqRel);
         }
         if let Some(Some(teller)) = self.teller.get() {
@@ -368,6 +372,6 @@ impl Mount {
         let mut inodes = Vec::new();
         self.inodes.each(|shard| inodes.extend(shard.drain()));
         drop(inodes);
-        self.guard.settle_access_times(Some(self.id));
+        self.guard.settle_access_times();
     }
 }
