@@ -468,11 +468,11 @@ fn the_mount_helper_and_its_options() {
     assert!(!line.contains("nosuid") && !line.contains("nodev"), "{line}");
     let file = point.join("new");
     fs::write(&file, "x").expect("written");
-    let wrong = mount("remount,mode=enforce");
+    let wrong = mount("remount,ro,cheese");
     assert_eq!(code(&wrong), 2, "{wrong:?}");
     assert_eq!(
         code(&mount(
-            "remount,ro,nosuid,user_id=0,group_id=0,default_permissions,allow_other"
+            "remount,ro,nosuid,mode=observe,user_id=0,group_id=0,default_permissions,allow_other"
         )),
         0
     );

@@ -90,7 +90,8 @@ pub(crate) fn asks_for_remount(lists: &[String]) -> bool {
     lists.iter().flat_map(|list| split(list)).any(|word| word == "remount")
 }
 
-/// The flags that a remount asks for. mount(8) repeats what the kernel shows of the mount.
+/// The flags that a remount asks for. mount(8) repeats what the kernel shows of the mount, and the line of fstab: flags of the
+/// guard are read, and stay as they are.
 pub(crate) fn of_remount(lists: &[String]) -> Result<MountFlags, String> {
     let (mut args, mut options) = (MountArgs::default(), FuseOptions::default());
     for word in lists.iter().flat_map(|list| split(list)) {
@@ -106,9 +107,6 @@ pub(crate) fn of_remount(lists: &[String]) -> Result<MountFlags, String> {
         ];
         if word == "remount" || shown.iter().any(|prefix| word.starts_with(prefix)) {
             continue;
-        }
-        if word.contains('=') || matches!(&*word, "rules-writable" | "self-allow" | "events-observations") {
-            return Err(format!("mount option {word:?}: it cannot be changed by a remount"));
         }
         apply_word(&word, &mut args, &mut options).map_err(|why| format!("mount option {word:?}: {why}"))?;
     }

@@ -216,7 +216,7 @@ pub(crate) fn remount(args: &MountArgs) -> Result<ExitCode, Problem> {
     }
     let flags = fuse_options::of_remount(&args.options).map_err(|why| {
         Problem::new(&*what, why)
-            .hint("only ro, rw, suid, dev, exec, atime, sync and their opposites can be changed; unmount and mount for the rest")
+            .hint("`unclobber help options` lists the mount options")
             .code(USAGE)
     })?;
     sys::remount(&place.path, flags.bits()).map_err(|error| Problem::new(what, mounting::tell(&error)))?;

@@ -279,14 +279,14 @@ impl Guard {
         mounts.retain(|known| known.strong_count() > 0);
         mounts.push(Arc::downgrade(&mount));
         drop(mounts);
-        self.settle_access_times(None);
+        self.settle_access_times();
         mount
     }
 
     /// All mounts are served by one mount of the guard's own: access times stand still where all of them want that.
-    pub(super) fn settle_access_times(&self, without: Option<u64>) {
+    pub(super) fn settle_access_times(&self) {
         let mounts = self.mounts();
-        let mut left = mounts.iter().filter(|mount| Some(mount.id()) != without).peekable();
+        let mut left = mounts.iter().filter(|mount| !mount.has_ended()).peekable();
         if left.peek().is_some() {
             self.store.keep_access_times(left.all(|mount| mount.options().noatime));
         }

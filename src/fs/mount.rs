@@ -180,6 +180,11 @@ impl Mount {
         &self.options
     }
 
+    /// Whether it is over; somebody may still hold it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// The requests its kernel has sent.
     pub fn requests(&self) -> &Requests {
         &self.requests
@@ -368,6 +373,6 @@ impl Mount {
         let mut inodes = Vec::new();
         self.inodes.each(|shard| inodes.extend(shard.drain()));
         drop(inodes);
-        self.guard.settle_access_times(Some(self.id));
+        self.guard.settle_access_times();
     }
 }
