@@ -2,8 +2,9 @@
 //! file is what its owner knows. Histories of owners at work at the same time are checked for an order of all operations that
 //! explains every answer.
 
-#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
+#[expect(dead_code, reason = "each test program uses its own part of the harness")]
 mod support;
 
 use std::fs;

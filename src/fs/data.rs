@@ -265,6 +265,9 @@ impl Mount {
             let mut state = node.content().lock();
             self.note_unjudged_stores(open, true);
             open.forget_mapper(&mut state);
+            if open.executes() {
+                state.executing = state.executing.saturating_sub(1);
+            }
             if open.may_be_mapped() {
                 state.mappable = state.mappable.saturating_sub(1);
             }

@@ -8,7 +8,7 @@ use super::caller::{At, Who};
 use super::errno::Result;
 use super::events::Written;
 use super::mount::Mount;
-use super::open::BY_ITSELF;
+use super::open::{BY_ITSELF, EXEC};
 use crate::guard::{Level, OwnerId, Process, Token};
 use crate::store::{FileState, Node, Slot, StoreError, libc_flags as c};
 use crate::sync::Mutex;
@@ -128,6 +128,10 @@ impl FileHandle {
     #[must_use]
     pub fn writes(&self) -> bool {
         self.flags & c::O_ACCMODE != c::O_RDONLY
+    }
+
+    pub(super) fn executes(&self) -> bool {
+        self.flags & EXEC != 0
     }
 
     pub(super) fn reads_and_writes(&self) -> bool {
@@ -274,6 +278,9 @@ impl Mount {
             written: Mutex::new(written),
         });
         state.handles += 1;
+        if handle.executes() {
+            state.executing += 1;
+        }
         if handle.may_be_mapped() {
             state.mappable += 1;
             // What it was told before may be remembered for long.

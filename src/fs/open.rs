@@ -16,7 +16,7 @@ use crate::store::{FileState, Kind, Node, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// The kernel's own flag for an open by `execve`.
-const EXEC: i32 = 0x20;
+pub(super) const EXEC: i32 = 0x20;
 /// Times a truncation is judged again when the file changes between judgement and truncation.
 const TRIES: usize = 3;
 /// The flags with which the kernel opens a file by itself, to ask for its flags (`lsattr`). A program's open carries
@@ -56,6 +56,10 @@ impl Mount {
         if state.mappers.is_empty() && state.writing.is_empty() {
             // Before it is looked what is there: what comes after that is not to be missed.
             node.clear_touched_outside();
+        }
+        if truncates && !writes && state.executing > 0 {
+            // Of an open for writing the kernel knows this before it asks, of this one only after the file is empty.
+            return Err(FsError::Errno(c::ETXTBSY));
         }
         let mut current = level == Level::Off;
         if truncates {

@@ -120,6 +120,8 @@ pub struct FileState {
     /// Owners and processes with the file open for reading and writing, who may have mapped it: stores through a mapping
     /// bring no request.
     pub mappers: SmallVec<[(OwnerId, u32); 1]>,
+    /// Handles by which it is being executed.
+    pub executing: u32,
     /// Handles through which the file may be mapped for writing past the daemon: its times move unseen meanwhile.
     pub mappable: u32,
     /// Handles open on the file, on any mount.

@@ -28,6 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     script!("what was stored and unmapped", UNMAPPED),
     script!("times of what has flags", true, FLAGS),
     script!("numbers in a listing", LISTING),
+    script!("emptying what runs", EMPTIED),
 ];
 
 /// At every level: `f` is guarded, `f.o` is off. By another process each time, and looked at before, meanwhile and after.
@@ -138,3 +139,16 @@ for how in os.O_RDWR | os.O_CREAT, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR
             except OSError as e: r = "refused %d" % e.errno
             print(how, name, again, r, os.fstat(fd).st_size); os.ftruncate(fd, 8192)
         store(fd, 9); os.close(fd); print(open("f", "rb").read(12))'"#;
+
+/// The kernel looks whether it runs after the daemon has emptied it, where the file is opened for reading.
+const EMPTIED: &str = r#"python3 -c '
+import os, shutil, subprocess
+shutil.copy(shutil.which("sleep"), "s"); os.chmod("s", 0o755); size = os.stat("s").st_size; p = subprocess.Popen(["./s", "60"])
+for flags in os.O_RDONLY | os.O_TRUNC, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_TRUNC, os.O_WRONLY, os.O_RDWR:
+    try: os.close(os.open("s", flags)); print(flags, "opened")
+    except OSError as e: print(flags, e.errno)
+print(os.stat("s").st_size == size, p.poll()); p.kill(); p.wait()
+while True:
+    try: os.close(os.open("s", os.O_RDONLY | os.O_TRUNC)); break
+    except OSError as e: assert e.errno == 26
+print(os.stat("s").st_size)'"#;
