@@ -256,7 +256,7 @@ impl Store {
     pub fn lookup(&self, dir: &Arc<Node>, name: &OsStr) -> Result<(Arc<Node>, Stat)> {
         let parent = self.fd(dir)?;
         let handle = self.handle_at(&parent, name)?;
-        if let Some(node) = handle.as_ref().and_then(|handle| self.table.by_handle(&handle.bytes)) {
+        if let Some(node) = handle.as_ref().and_then(|handle| self.known(handle)) {
             // Gone since: it is looked for by its name.
             if let Ok(stat) = self.stat(&node) {
                 node.found_at(place(dir, name));
@@ -280,7 +280,7 @@ impl Store {
     pub fn find(&self, dir: &Arc<Node>, name: &OsStr) -> Result<Arc<Node>> {
         let parent = self.fd(dir)?;
         let handle = self.handle_at(&parent, name)?;
-        if let Some(node) = handle.and_then(|handle| self.table.by_handle(&handle.bytes)) {
+        if let Some(node) = handle.and_then(|handle| self.known(&handle)) {
             node.found_at(place(dir, name));
             return Ok(node);
         }
@@ -297,6 +297,12 @@ impl Store {
             Err(error) if error.errno() == libc_flags::ENOENT => Err(error.into()),
             Err(_) => Ok(None),
         }
+    }
+
+    /// The known node of a file that was just found: by the whole handle, not only by the hash it is kept under.
+    fn known(&self, handle: &Handle) -> Option<Arc<Node>> {
+        let node = self.table.by_handle(&handle.bytes)?;
+        (node.handle() == Some(handle)).then_some(node)
     }
 
     /// The identity of an open file; its handle has just been read by its name, and is its own if the inode number is.
