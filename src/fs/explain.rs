@@ -402,7 +402,7 @@ impl Knowledge {
 
 fn under_way(scene: &Scene<'_>, owner: OwnerId) -> Option<Changing> {
     let state = crate::store::FileState {
-        changing: scene.changing.iter().copied().collect(),
+        changing: scene.changing.to_vec(),
         ..Default::default()
     };
     change_under_way(&state, owner, scene.question.operation.intent())

@@ -3,7 +3,6 @@
 //! The kernel waits for operations in the directory concerned, which may take as long as a program likes: one that waits
 //! holds up nobody but its own mount.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::{self, Builder, Thread};
 
@@ -52,10 +51,5 @@ impl Guard {
 impl Mount {
     fn has_doubts(&self) -> bool {
         !self.doubts.lock().is_empty() || !self.moved_dirs.lock().is_empty() || !self.forgotten.lock().is_empty()
-    }
-
-    /// Whether the connection has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
     }
 }
