@@ -286,9 +286,9 @@ impl Guard {
     /// All mounts are served by one mount of the guard's own: access times stand still where all of them want that.
     pub(super) fn settle_access_times(&self) {
         let mounts = self.mounts();
-        let mut left = mounts.iter().filter(|mount| !mount.has_ended()).peekable();
-        if left.peek().is_some() {
-            self.store.keep_access_times(left.all(|mount| mount.options().noatime));
+        if !mounts.is_empty() {
+            self.store
+                .keep_access_times(mounts.iter().all(|mount| mount.options().noatime));
         }
     }
 
