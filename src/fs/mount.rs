@@ -180,6 +180,11 @@ impl Mount {
         &self.options
     }
 
+    /// Whether it is over; somebody may still hold it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// The requests its kernel has sent.
     pub fn requests(&self) -> &Requests {
         &self.requests
