@@ -138,7 +138,11 @@ pub(crate) fn hint_of(call: &str, of_device: bool, errno: i32) -> &'static str {
             "user namespaces are switched off: as root: sysctl kernel.unprivileged_userns_clone=1, or \
              kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu, or let the container have CAP_SYS_ADMIN"
         }
-        ("mount", consts::EPERM | consts::EACCES) => {
+        ("mount(MS_SLAVE)", consts::EINVAL) => {
+            "the root directory here is no mount point, as in a plain chroot: outside, as root, \
+             mount --bind ROOT ROOT, then chroot into it anew"
+        }
+        ("mount" | "mount(MS_SLAVE)", consts::EPERM | consts::EACCES) => {
             "mounting is not allowed here: a container needs --cap-add SYS_ADMIN --security-opt apparmor=unconfined"
         }
         ("mount", consts::ENODEV) => "this kernel has no FUSE: as root: modprobe fuse",
@@ -182,5 +186,6 @@ mod tests {
     fn hints_name_the_cure() {
         assert!(hint_of("open", true, consts::EACCES).contains("chmod 0666"));
         assert!(hint_of("unshare", false, consts::ENOSPC).contains("max_user_namespaces"));
+        assert!(hint_of("mount(MS_SLAVE)", false, consts::EINVAL).contains("mount --bind ROOT ROOT"));
     }
 }

@@ -81,7 +81,11 @@ pub fn remount(target: &Path, flags: u64) -> Result<()> {
 
 /// Mounts from outside still come in below `target`, ours do not go out.
 pub fn make_slave(target: &Path) -> Result<()> {
-    mount_call(None, target, None, libc::MS_REC | libc::MS_SLAVE, None)
+    let done = mount_call(None, target, None, libc::MS_REC | libc::MS_SLAVE, None);
+    done.map_err(|mut error| {
+        error.call = "mount(MS_SLAVE)";
+        error
+    })
 }
 
 fn mount_call(source: Option<&str>, target: &Path, kind: Option<&str>, flags: u64, data: Option<&str>) -> Result<()> {
