@@ -18,6 +18,8 @@ static ACTIONS: Mutex<Option<HashMap<&'static str, Action>>> = Mutex::new(None);
 pub mod point {
     /// A staged file holds its data and is about to be linked to its name.
     pub const PUBLISH_BEFORE_LINK: &str = "publish.before_link";
+    /// What stands at a name is about to be looked at, since it is to be bound or could not be.
+    pub const NAME_BEFORE_LOOK: &str = "name.before_look";
     /// A direct create has been judged and is about to claim its name.
     pub const CREATE_BEFORE_CLAIM: &str = "create.before_claim";
     /// A truncating replace has been judged and is about to truncate.

@@ -152,6 +152,34 @@ fn where_the_directory_has_gone_the_filesystem_says_so() {
     assert_eq!(text(tree.backing.join("d/f")), "mine");
 }
 
+/// The name is taken whenever it is to be bound, and nothing is there whenever it is looked at.
+// semantics: S5
+#[test]
+fn a_name_that_comes_and_goes_is_an_error_of_the_filesystem() {
+    let _alone = alone();
+    let mut tree = Tree::new(|_| ());
+    let a = tree.owner("a");
+    let name = tree.backing.join("f");
+    let taken = name.clone();
+    let comes = faults::arm(point::PUBLISH_BEFORE_LINK, move || {
+        fs::write(&taken, "outsider").unwrap()
+    });
+    let goes = faults::arm(point::NAME_BEFORE_LOOK, move || drop(fs::remove_file(&name)));
+    assert_eq!(errno(create_and_sync(&a.join("f"), "mine")), Some(Errno::EIO));
+    drop((comes, goes));
+    assert_eq!(kept(&tree), ["mine"]);
+    let refusals = tree.refusals();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    assert!(refusals[0].contains("FS_IO_ERROR"), "{refusals:?}");
+    assert!(
+        refusals[0].ends_with("check the underlying filesystem, then retry"),
+        "{refusals:?}"
+    );
+    // The step: nobody disturbs it any more. Then the retry.
+    create_and_sync(&a.join("f"), "mine").unwrap();
+    assert_eq!(text(tree.backing.join("f")), "mine");
+}
+
 #[test]
 fn a_name_claimed_by_an_outsider_is_left_to_it() {
     let _alone = alone();

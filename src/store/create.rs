@@ -59,12 +59,15 @@ impl Store {
         if staged.durable {
             sys::fsync(&*staged.file)?;
         }
-        faults::hit(point::PUBLISH_BEFORE_LINK);
         let parent = self.fd(&staged.dir)?;
-        let linked = match sys::link_fd_at(&*staged.file, &*parent, &staged.name) {
+        let link = || {
+            faults::hit(point::PUBLISH_BEFORE_LINK);
+            sys::link_fd_at(&*staged.file, &*parent, &staged.name)
+        };
+        let linked = match link() {
             Err(error) if error.errno() == c::EEXIST => match self.winner(&staged.dir, &staged.name)? {
                 // The winner has gone again meanwhile: the name is free.
-                Winner::Nothing => sys::link_fd_at(&*staged.file, &*parent, &staged.name),
+                Winner::Nothing => link(),
                 winner @ (Winner::Regular | Winner::Directory | Winner::Other) => return Err(StoreError::Lost(winner)),
             },
             other => other,
@@ -87,6 +90,7 @@ impl Store {
     /// # Errors
     /// The backing filesystem's, other than `ENOENT`.
     pub fn winner(&self, dir: &Arc<Node>, name: &OsStr) -> Result<Winner> {
+        faults::hit(point::NAME_BEFORE_LOOK);
         match sys::stat_at(&*self.fd(dir)?, name) {
             Ok(stat) if stat.is_file() => Ok(Winner::Regular),
             Ok(stat) if stat.is_dir() => Ok(Winner::Directory),
