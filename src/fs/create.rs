@@ -226,6 +226,7 @@ impl Mount {
         drop(state);
         who.found(&dir, &opened.file.at().name, &node);
         self.entry_known(&dir, &opened.file.at().name, &node, since);
+        self.name_changed(&dir, &opened.file.at().name);
         self.attributes_changed(&dir);
         let entry = Entry {
             attr: self.attr(&node, &stat),
@@ -387,6 +388,7 @@ impl Mount {
         self.record_change(&who, ("link", Change::Link), (&old, Some(&at)), level, Some(&node));
         let entry = self.entry(&node, &stat);
         self.entry_known(&dir, name, &node, since);
+        self.name_changed(&dir, name);
         self.attributes_changed(&node);
         self.attributes_changed(&dir);
         drop(names);
@@ -398,6 +400,7 @@ impl Mount {
     /// the look at it: the kernel takes no other kind of file for an answer, and looks again.
     fn made(&self, who: &Who, at: &At, dir: &Arc<Node>, kind: Kind) -> Result<Entry> {
         let name = &*at.name;
+        self.name_changed(dir, name);
         let since = self.changes_seen();
         let (node, stat) = self.guard().store.lookup(dir, name)?;
         if node.kind() != kind {
