@@ -261,7 +261,9 @@ change would be refused, and what to do next.
   FS_IO_ERROR          the directory's own error
 
   \"Read-only file system\" on .unclobber.toml
-                       the rules cannot be changed from inside: change them outside
+                       the rules cannot be changed from inside: change them outside.
+                       Said once and then at most once a second; not on record.
 
+What the kernel answers by itself, such as \"Is a directory\" to a redirect into one, is no refusal and has no line.
 Reading by any process of the same owner counts. `unclobber allow` lets one change through unread. `unclobber run --mode observe` refuses nothing.
 ";
