@@ -3,6 +3,7 @@
 //! It never prints anything itself. What it holds is bounded, and a refusal costs the same however often it is repeated.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use super::output::counted;
 use crate::audit::rfc3339;
 use crate::clock;
 use crate::control::Refusal;
+use crate::guard::printable;
 
 /// The version of the report.
 const VERSION: u32 = 1;
@@ -22,6 +24,8 @@ const SUMMARY: usize = 10;
 /// How long repeats are gathered before they are told, at first and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
+/// Why a step that was taken in another `run` changes nothing.
+const ONE_RUN: &str = "each `run` without --owner is an owner of its own: read and retry in one `run`, or give both the same --owner NAME";
 
 /// What makes two refusals the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,9 +55,19 @@ struct Folded {
     cleared: Option<Cleared>,
 }
 
+/// Whom the lines are for.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    /// Where the guarded directory is, if its paths do not lead from where the command was started.
+    pub(crate) root: Option<PathBuf>,
+    /// Nobody gave the owner a name: it is that of this `run` alone.
+    pub(crate) nameless: bool,
+}
+
 /// All refusals of a `run`.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
+    reader: Reader,
     all: HashMap<Key, Folded>,
     /// Refusals in all, of the command's owner and those below.
     total: u64,
@@ -64,6 +78,13 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
+    pub(crate) fn for_reader(reader: Reader) -> Self {
+        Self {
+            reader,
+            ..Self::default()
+        }
+    }
+
     /// Takes a refusal in; the lines to be shown at once.
     pub(crate) fn take(&mut self, refusal: &Refusal, now: Instant) -> Vec<String> {
         let Some(event) = &refusal.event else {
@@ -73,6 +94,7 @@ impl Refusals {
         };
         self.total += 1;
         let key = Key::of(event);
+        let line = self.reader.line(&refusal.line, &key);
         let again = event["again"].as_bool().unwrap_or(false);
         let is_full = self.all.len() >= MOST;
         let index = self.all.len();
@@ -81,10 +103,10 @@ impl Refusals {
             if is_full {
                 self.omitted += 1;
             } else {
-                self.all.insert(key, Folded::new(index, refusal, event));
+                self.all.insert(key, Folded::new(index, refusal.below, &line, event));
             }
             if !refusal.below {
-                lines.push(refusal.line.clone());
+                lines.push(line);
             }
             return lines;
         };
@@ -92,14 +114,14 @@ impl Refusals {
         if !again && !folded.below {
             // The step was taken, and something else has happened since.
             lines.extend(folded.repeats());
-            lines.push(refusal.line.clone());
+            lines.push(line.clone());
             folded.told += 1;
             folded.due = None;
             folded.pause = PAUSE;
         }
         folded.count += 1;
         folded.last = event.clone();
-        folded.line.clone_from(&refusal.line);
+        folded.line = line;
         if again && !folded.below {
             let due = *folded.due.get_or_insert_with(|| now + folded.pause);
             self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
@@ -181,12 +203,15 @@ impl Refusals {
                 "  {} x {} {}: {step}",
                 folded.count,
                 key.operation,
-                super::attic::plain(&key.path)
+                super::attic::plain(&self.reader.path(&key.path))
             ));
         }
         if own.len() > SUMMARY {
             let others = (own.len() - SUMMARY) as u64;
             lines.push(format!("  and {}", counted(others, "other")));
+        }
+        if self.reader.nameless && own.iter().any(|(key, folded)| folded.asks_for_reading(key)) {
+            lines.push(ONE_RUN.to_owned());
         }
         lines
     }
@@ -216,6 +241,23 @@ impl Refusals {
     }
 }
 
+impl Reader {
+    /// A path that can be used as it is.
+    fn path(&self, path: &str) -> String {
+        let shown = self.root.as_ref().map(|root| root.join(path));
+        shown.map_or_else(|| path.to_owned(), |shown| shown.to_string_lossy().into_owned())
+    }
+
+    /// The guard's line with such a path.
+    fn line(&self, line: &str, key: &Key) -> String {
+        if self.root.is_none() {
+            return line.to_owned();
+        }
+        let part = |path: &str| format!(" {}: {} (", printable(path), key.code);
+        line.replacen(&part(&key.path), &part(&self.path(&key.path)), 1)
+    }
+}
+
 impl Key {
     fn of(event: &Value) -> Self {
         let of = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
@@ -230,19 +272,25 @@ impl Key {
 }
 
 impl Folded {
-    fn new(index: usize, refusal: &Refusal, event: &Value) -> Self {
+    fn new(index: usize, below: bool, line: &str, event: &Value) -> Self {
         Self {
             index,
-            below: refusal.below,
+            below,
             count: 1,
             told: 1,
             first: event.clone(),
             last: event.clone(),
-            line: refusal.line.clone(),
+            line: line.to_owned(),
             due: None,
             pause: PAUSE,
             cleared: None,
         }
+    }
+
+    /// Whether it is cleared by reading, and has not been.
+    fn asks_for_reading(&self, key: &Key) -> bool {
+        let step = self.last["step"].as_str().unwrap_or_default();
+        key.decision == "refused" && self.cleared.is_none() && step.contains("read ")
     }
 
     /// The line that tells of the repeats not told yet.
@@ -398,6 +446,47 @@ mod tests {
             .map(|number| &report["owners"][0]["refusals"][number]["cleared"])
             .collect();
         assert_eq!(told, [&json!("made"), &json!("possible"), &Value::Null]);
+    }
+
+    #[test]
+    fn of_an_owner_without_a_name_it_is_said_where_to_read() {
+        let nameless = || Reader {
+            root: None,
+            nameless: true,
+        };
+        let (mut all, now) = (Refusals::for_reader(nameless()), Instant::now());
+        all.take(&refusal("f", false), now);
+        all.take(&refusal("g", false), now);
+        let told = all.summary();
+        assert_eq!((told.len(), told[3].as_str()), (4, ONE_RUN));
+        // Once the step was taken there is nothing to explain, and where it is another step neither.
+        all.follow_up(|_| Some(Cleared::Possible));
+        assert_eq!(all.summary().len(), 3);
+        let mut all = Refusals::for_reader(nameless());
+        let mut other = refusal("f", false);
+        other.event.as_mut().unwrap()["step"] = json!("choose another name");
+        all.take(&other, now);
+        assert_eq!(all.summary().len(), 2);
+    }
+
+    #[test]
+    fn a_path_leads_from_where_the_command_was_started() {
+        let reader = Reader {
+            root: Some(PathBuf::from("/tree")),
+            nameless: false,
+        };
+        let (mut all, now) = (Refusals::for_reader(reader), Instant::now());
+        let told = all.take(&refusal("a/f", false), now);
+        assert!(
+            told[0].starts_with("refused: open /tree/a/f: FS_NOT_OBSERVED ("),
+            "{told:?}"
+        );
+        all.take(&refusal("a/f", true), now);
+        let told = all.repeats(None);
+        assert!(told[0].starts_with("refused 1 more time: open /tree/a/f: "), "{told:?}");
+        assert_eq!(all.summary()[1], "  2 x open /tree/a/f: read the file, then retry");
+        // For programs it stays as it is everywhere.
+        assert_eq!(all.report("A", &[], 0)["owners"][0]["refusals"][0]["path"], "a/f");
     }
 
     #[test]

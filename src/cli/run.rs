@@ -16,7 +16,7 @@ use super::mounting;
 use super::output::{Problem, RUN_FAILED, complain, note};
 use super::place::{self, Place};
 use super::recording::RecordingArgs;
-use super::refusals::Refusals;
+use super::refusals::{Reader, Refusals};
 use super::report_diff;
 use super::run_child::{self, Child, Ended, View};
 use super::supervise::{self, Supervision};
@@ -59,6 +59,11 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         let start = start_directory(&place.path, None);
         let mut session = Session::begin(client)?;
         session.owner = owner;
+        session.reader.root = root_to_tell(&guarded.mount.point, &guarded.mount.point);
+        if guarded.mount.root != Path::new("/") {
+            // Only a part is shown there: paths of the whole lead nowhere from it.
+            session.reader.root = None;
+        }
         return session.run_in_place(&start, args, None);
     }
     guarding::check_guardable(&place)?;
@@ -76,6 +81,12 @@ fn start_directory(dir: &Path, shown_at: Option<&Path>) -> PathBuf {
         .and_then(|here| here.strip_prefix(dir).ok())
         .unwrap_or_else(|| Path::new(""));
     shown_at.unwrap_or(dir).join(below)
+}
+
+/// Where the directory is shown, unless this was started in `dir` itself, from which the guard's paths lead.
+fn root_to_tell(shown_at: &Path, dir: &Path) -> Option<PathBuf> {
+    let is_here = std::env::current_dir().is_ok_and(|here| here == dir);
+    (!is_here).then(|| shown_at.to_owned())
 }
 
 /// A mount on a mount point that was made for one command; it goes with the command.
@@ -105,6 +116,8 @@ struct Session {
     terminal: Option<Terminal>,
     /// The command's owner.
     owner: String,
+    /// Who reads what is told.
+    reader: Reader,
 }
 
 impl Session {
@@ -118,6 +131,7 @@ impl Session {
             signals,
             terminal,
             owner: String::new(),
+            reader: Reader::default(),
         })
     }
 
@@ -125,6 +139,7 @@ impl Session {
     fn run_guarded(mut self, args: &RunArgs, place: &Place) -> Result<ExitCode, Problem> {
         let flags = mounting::inherit(&FuseOptions::default(), &place.fd);
         let start = start_directory(&place.path, None);
+        self.reader.root = root_to_tell(&place.path, &place.path);
         let mut causes = Vec::new();
         for view in private_views(place, flags) {
             match Child::prepare(&view, &self.signals, beginning(&start, args), &args.command) {
@@ -150,6 +165,7 @@ impl Session {
             made.point.display()
         ));
         let start = start_directory(&place.path, Some(&made.point));
+        self.reader.root = root_to_tell(&made.point, &place.path);
         self.run_in_place(&start, args, Some(made))
     }
 
@@ -201,7 +217,8 @@ impl Session {
             signals: &self.signals,
             terminal: self.terminal.as_ref(),
         };
-        let mut refusals = Refusals::default();
+        self.reader.nameless = args.owner.is_none();
+        let mut refusals = Refusals::for_reader(std::mem::take(&mut self.reader));
         let (code, survivors) = supervision.until_end(&mut self.client, &mut refusals)?;
         if survivors {
             log::info!("the command left processes behind; they stay guarded until they end");

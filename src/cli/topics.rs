@@ -39,7 +39,12 @@ DIR is mounted over itself where only CMD can see it, so no path changes.
 If DIR is on an unclobber mount already, CMD joins that mount as the owner
 NAME, and the mount's own rules hold. Refusals appear on standard error, one
 line each, and begin with `unclobber: `; the same one again is counted, and all
-are summed up at the end. `unclobber help refusals` says what to do. Processes that CMD leaves behind stay guarded until they end.
+are summed up at the end; paths in them are absolute unless `run` was started
+in DIR itself. `unclobber help refusals` says what to do. Processes that CMD
+leaves behind stay guarded until they end.
+
+Without --owner each `run` is an owner of its own, for which nothing that
+another has read counts: read and retry in one, or name the owner in both.
 
 As root, CMD runs without CAP_SYS_ADMIN, CAP_SYS_PTRACE and
 CAP_DAC_READ_SEARCH, by which it could unmount its view or reach round it, and

@@ -342,6 +342,55 @@ fn what_has_just_happened_is_in_the_log() {
     assert!(log.ends_with("  the same again, 49 times\n"), "{log}");
 }
 
+// semantics: E8
+#[test]
+fn the_path_that_run_names_can_be_used_where_it_was_started() {
+    if !require_fuse("run's lines") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("sub/deep/q.txt", "old\n");
+    let run = |words: &[&str], from: &str| {
+        let mut command = tree.unclobber();
+        command.arg("run").args(words).current_dir(tree.root().join(from));
+        let done = command.output().expect("run");
+        assert!(!done.status.success(), "{done:?}");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    // Here the directory above is the workspace, and the file is named from within.
+    let root = tree.root().canonicalize().expect("the tree's path");
+    let workspace = root.to_string_lossy().into_owned();
+    let below = [
+        "--workspace",
+        &workspace,
+        "--owner",
+        "A",
+        "--",
+        "sh",
+        "-c",
+        "echo y >q.txt",
+    ];
+    let said = run(&below, "sub/deep");
+    let path = format!("{workspace}/sub/deep/q.txt");
+    assert!(said.contains(&format!("unclobber: refused: open {path}: ")), "{said}");
+    assert!(
+        said.contains(&format!("unclobber:   1 x open {path}: read the file, then retry\n")),
+        "{said}"
+    );
+    assert!(!said.contains("without --owner"), "{said}");
+    // From the workspace itself the short path leads there, and a nameless owner is of one run.
+    let said = run(&["--", "sh", "-c", "echo y >sub/deep/q.txt"], "");
+    assert!(said.contains("unclobber: refused: open sub/deep/q.txt: "), "{said}");
+    assert!(
+        said.ends_with(
+            "unclobber:   1 x open sub/deep/q.txt: read the file, then retry\n\
+             unclobber: each `run` without --owner is an owner of its own: read and retry in one `run`, or give both the \
+             same --owner NAME\n"
+        ),
+        "{said}"
+    );
+}
+
 // semantics: W10
 #[test]
 fn inside_a_run_what_others_did_is_not_shown() {
