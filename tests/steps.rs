@@ -10,9 +10,10 @@ use common::wait::{PATIENCE, wait_until};
 
 const READ: &str = "read the file, then retry";
 const READ_AGAIN: &str = "read the file again, then retry";
-const LOOK: &str = "look at the path again (it is gone), then create it";
+const LOOK: &str =
+    "look at the path again (`ls PATH` itself, not its directory) to see that it is gone, then create it";
 const CREATE: &str = "create it instead of editing it";
-const WAIT: &str = "wait until that is closed, read the file again, then retry";
+const WAIT: &str = "wait until the writer has closed it, read the file again, then retry";
 
 struct Case {
     /// What happens before; `theirs` by another owner, the rest by whoever is refused.

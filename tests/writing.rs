@@ -75,7 +75,7 @@ fn the_content_is_its_writer_s_until_that_is_closed() {
             assert!(line.contains("owner \"a\", who opened it"), "{line}");
             assert!(line.contains("is still writing it"), "{line}");
             assert!(
-                line.ends_with("wait until that is closed, read the file again, then retry"),
+                line.ends_with("wait until the writer has closed it, read the file again, then retry"),
                 "{line}"
             );
         }
@@ -149,7 +149,7 @@ fn a_writer_whose_file_is_taken_away_is_told_and_its_content_kept() {
         assert!(line.contains("removed or replaced by owner \"b\""), "{line}");
         assert!(line.contains("kept in the attic"), "{line}");
         let step = if way == "unlink" {
-            "look at the path again (it is gone), then create it"
+            "look at the path again (`ls PATH` itself, not its directory) to see that it is gone, then create it"
         } else {
             "read the file again, then retry"
         };

@@ -71,8 +71,10 @@ impl Step {
             Self::ReadThenRetry => "read the file, then retry",
             Self::ReadAgainThenRetry => "read the file again, then retry",
             // Reading it again can only say that it is not there: that is the look that clears it.
-            Self::LookThenCreate => "look at the path again (it is gone), then create it",
-            Self::WaitThenRead => "wait until that is closed, read the file again, then retry",
+            Self::LookThenCreate => {
+                "look at the path again (`ls PATH` itself, not its directory) to see that it is gone, then create it"
+            }
+            Self::WaitThenRead => "wait until the writer has closed it, read the file again, then retry",
             Self::CreateInstead => "create it instead of editing it",
             Self::ChooseAnotherName => "choose another name",
             Self::MakeReadable => {

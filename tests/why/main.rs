@@ -115,7 +115,7 @@ fn every_standing_is_told_and_its_step_works() {
     assert_eq!(view(&gone.1)["changed"]["gone"], true);
     assert_eq!(
         view(&gone.1)["step"],
-        "look at the path again (it is gone), then create it"
+        "look at the path again (`ls PATH` itself, not its directory) to see that it is gone, then create it"
     );
     let screen = a.sh(&why("f"));
     assert!(screen.stdout.contains("  for example:   ls f\n"), "{screen:?}");
@@ -339,7 +339,7 @@ fn who_has_not_read_what_is_being_written_is_told_to_wait_at_once() {
     is(&answer, 1, "unseen", "refused");
     let told = view(&answer.1);
     assert_eq!(told["code"], "FS_NOT_OBSERVED");
-    let wait = "wait until that is closed, read the file again, then retry";
+    let wait = "wait until the writer has closed it, read the file again, then retry";
     assert_eq!(told["step"], wait);
     let done = a.sh("echo mine >f");
     assert!(done.stderr.contains("File exists"), "{done:?}");

@@ -72,7 +72,11 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
         (Step::ReadAgainThenRetry, "read the file again, then retry"),
         (
             Step::LookThenCreate,
-            "look at the path again (it is gone), then create it",
+            "look at the path again (`ls PATH` itself, not its directory) to see that it is gone, then create it",
+        ),
+        (
+            Step::WaitThenRead,
+            "wait until the writer has closed it, read the file again, then retry",
         ),
         (Step::CreateInstead, "create it instead of editing it"),
         (Step::ChooseAnotherName, "choose another name"),
