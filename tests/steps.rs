@@ -100,6 +100,26 @@ const fn case(
     }
 }
 
+// semantics: E2 O1
+#[test]
+fn of_what_is_gone_a_listing_of_its_directory_is_no_look() {
+    if !require_fuse("a listing") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("d/f", "old\n");
+    let mut a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("cat d/f"));
+    tree.remove("d/f");
+    let told = |a: &mut Session, heard: usize| a.said()[heard..].iter().any(|line| line.ends_with(LOOK));
+    assert!(!a.sh("echo x >d/f").ok());
+    assert!(wait_until(PATIENCE, || told(&mut a, 0)), "{:?}", a.said());
+    fine(&a.sh("ls -la d; ls d"));
+    assert!(!a.sh("echo x >d/f").ok(), "a listing has cleared it");
+    fine(&a.sh("! ls d/f"));
+    fine(&a.sh("echo x >d/f"));
+}
+
 // semantics: E1 E2 E7 D20
 #[test]
 fn whoever_does_what_the_refusal_says_is_not_refused_again() {
