@@ -455,9 +455,33 @@ fn pruning_drops_what_is_old_or_all() {
     fine(&a.sh("echo new >h"));
     assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
     assert_eq!(works(&tree, &["attic", "show", &only(&tree)]), "third\n");
-    works(&tree, &["attic", "prune", "--all"]);
+    // Kept within this second, it has been kept for longer than no time at all.
+    fine(&a.sh("rm h"));
+    let dropped = works(&tree, &["attic", "prune", "--older-than", "0"]);
+    assert!(
+        dropped.starts_with("dropped ") && !dropped.starts_with("dropped 0"),
+        "{dropped}"
+    );
+    assert!(listed(&tree).is_empty(), "{:?}", listed(&tree));
     drop(a);
     assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic goes");
+}
+
+// semantics: A4
+#[test]
+fn undo_says_that_there_was_less_than_asked_for() {
+    let Some((tree, mut a)) = guarded("undo of less", &[]) else {
+        return;
+    };
+    fine(&a.sh("rm f"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    let done = run(&tree, &["undo", "--last", "5"]);
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{done:?}");
+    assert!(
+        told.contains("the last 5 were asked for, and there was only 1"),
+        "{told}"
+    );
 }
 
 // semantics: A4 A8

@@ -440,7 +440,7 @@ pub(crate) struct AtticRestoreArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AtticPruneArgs {
-    /// What has been kept for longer than this: 90, 90s, 10m, 2h, 7d
+    /// What has been kept for longer than this: 90, 90s, 10m, 2h, 7d; 0 is everything
     #[arg(long, value_name = "TIME", value_parser = parse_duration, required_unless_present = "all")]
     pub(crate) older_than: Option<Duration>,
     /// Everything

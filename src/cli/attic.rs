@@ -304,7 +304,8 @@ fn prune(args: &AtticPruneArgs) -> Result<(), Problem> {
     let attic = Attic::open(args.workspace.as_deref())?;
     let now = clock::now().sec;
     let bound = args.older_than.map(seconds);
-    let old = |kept: &&Kept| bound.is_none_or(|bound| kept.at.is_some_and(|at| now - at > bound));
+    // Times are in whole seconds: 0 is everything, also what was kept within this one.
+    let old = |kept: &&Kept| bound.is_none_or(|bound| bound == 0 || kept.at.is_some_and(|at| now - at > bound));
     let (all, _) = attic.list()?;
     let (mut count, mut bytes) = (0, 0_u64);
     for kept in all.iter().filter(old) {

@@ -16,11 +16,13 @@ use serde_json::json;
 use super::args::DoctorArgs;
 use super::folding;
 use super::fuse_options::MountFlags;
+use super::guarding;
 use super::mounting;
 use super::output::{FAILED, Problem, Style, print};
 use super::place::{self, Place};
 use super::run_child::{enter_private_mounts, enter_user_namespace};
 use crate::control::{Surroundings, find_helper};
+use crate::rules::{self, RuleList};
 use crate::sys::{self, SysError, consts};
 
 /// The version of the JSON form.
@@ -92,6 +94,7 @@ fn look(place: &Place) -> Vec<Check> {
     checks.extend([helper, fuse_conf(), run, passthrough(root)]);
     checks.extend(root.then(walls));
     checks.extend(directory(place));
+    checks.push(own_rules(place));
     checks.push(runtime_dir());
     checks
 }
@@ -365,6 +368,30 @@ fn directory(place: &Place) -> Vec<Check> {
         log::warn!("{}: {error}", trial.display());
     }
     checks
+}
+
+/// The directory's own rules: nothing is mounted over it while they cannot be read.
+fn own_rules(place: &Place) -> Check {
+    let name = "rules";
+    // What is on a mount is not read: that would be an observation.
+    let problem = match &place.guarded {
+        Some(guarded) => guarding::reach_mounted(guarded)
+            .ok()
+            .and_then(|mut client| client.rules(None, None, false).ok()?.problem),
+        None => rules::read(&place.fd, Some(&place.path))
+            .map_err(|problem| problem.to_string())
+            .and_then(|(found, _)| RuleList::compile(found))
+            .err(),
+    };
+    match problem {
+        None => good(name, format!("{} can be read, or is not there", rules::FILE_NAME)),
+        Some(problem) => poor(
+            name,
+            Level::Fail,
+            problem,
+            "correct that line of the file, or take the file away; `unclobber help rules` describes it",
+        ),
+    }
 }
 
 fn try_names(trial: &Path) -> Vec<Check> {

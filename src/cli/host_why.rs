@@ -26,7 +26,7 @@ pub(crate) fn owner_on_mount(guard: &Guard, mount: u64, asker: &Asker) -> Option
 
 /// What is known of a path.
 pub(crate) fn why(
-    guard: &Guard,
+    guard: &Arc<Guard>,
     request: &WhyRequest,
     whose: Whose,
     asker: Asker,
@@ -47,6 +47,12 @@ pub(crate) fn why(
         .mount
         .and_then(|mount| find_mount(guard, mount))
         .or_else(|| mount_for(guard, only));
+    if mount.is_none() {
+        // As a mount that begins now would: it looks at them first.
+        if let Err(problem) = guard.look_at_rules() {
+            log::info!("{problem}");
+        }
+    }
     let path: Vec<OsString> = request.path.iter().cloned().map(Into::into).collect();
     let question = Question {
         path: &path,
@@ -79,6 +85,7 @@ pub(crate) fn why(
             Whose::Named(_) | Whose::All => None,
         },
         others: before - explanation.views.len(),
+        unmounted: mount.is_none(),
         explanation,
     }))
 }

@@ -20,6 +20,13 @@ use crate::sys;
 /// Prints the rules.
 pub(crate) fn rules(args: &RulesArgs) -> Result<ExitCode, Problem> {
     let subject = Subject::find(args.path.as_deref(), args.workspace.as_deref())?;
+    if let (Some(path), true) = (&args.path, subject.is_elsewhere) {
+        return Err(Problem::new(
+            format!("cannot tell the rules of {}", path.display()),
+            "it is neither in a guarded directory nor in the current one",
+        )
+        .hint("name the directory whose rules are meant with --workspace"));
+    }
     let mut report = subject.report()?;
     let elsewhere = subject.elsewhere(&report)?;
     if subject.mount.is_some() {
@@ -47,14 +54,16 @@ pub(crate) struct Subject {
     pub(crate) path: Option<String>,
     /// The number of the mount it is on.
     pub(crate) mount: Option<u64>,
+    /// No directory that is guarded, has rules or was named is at or above it.
+    is_elsewhere: bool,
 }
 
 impl Subject {
     /// Finds the guarded directory, and the path from its root.
     pub(crate) fn find(path: Option<&Path>, workspace: Option<&Path>) -> Result<Self, Problem> {
         let full = path.map(full_path).transpose()?;
-        let start = match (workspace, &full) {
-            (Some(dir), _) => place::resolve(dir)?,
+        let (start, is_elsewhere) = match (workspace, &full) {
+            (Some(dir), _) => (place::resolve(dir)?, false),
             (None, Some(full)) => nearest(full.parent().unwrap_or_else(|| Path::new("/")))?,
             (None, None) => nearest(&place::resolve(Path::new("."))?.path)?,
         };
@@ -83,6 +92,7 @@ impl Subject {
             root,
             path: below.transpose()?,
             mount,
+            is_elsewhere,
         })
     }
 
@@ -166,28 +176,29 @@ fn full_path(path: &Path) -> Result<PathBuf, Problem> {
     })
 }
 
-/// The nearest directory at or above this one that is guarded or has rules, else the current directory.
-fn nearest(from: &Path) -> Result<Place, Problem> {
+/// The nearest directory at or above this one that is guarded or has rules, else the current directory; else the
+/// directory itself, with `true`: it has nothing to do with any of them.
+fn nearest(from: &Path) -> Result<(Place, bool), Problem> {
     let existing = from
         .ancestors()
         .find(|dir| dir.is_dir() || place::is_dead_at(dir))
         .unwrap_or_else(|| Path::new("/"));
     let start = place::resolve(existing)?;
     if start.guarded.is_some() {
-        return Ok(start);
+        return Ok((start, false));
     }
     for dir in start.path.ancestors() {
         let has_rules = dir.join(FILE_NAME).symlink_metadata().is_ok();
         let Ok(place) = place::resolve(dir) else { continue };
         if has_rules || guarding::id_of(&place).is_ok_and(|id| guarding::is_running(&id)) {
-            return Ok(place);
+            return Ok((place, false));
         }
     }
     let here = place::resolve(Path::new("."))?;
     if from.starts_with(&here.path) {
-        Ok(here)
+        Ok((here, false))
     } else {
-        Ok(start)
+        Ok((start, true))
     }
 }
 

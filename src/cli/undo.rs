@@ -10,7 +10,7 @@ use super::output::{FAILED, Problem, counted, note, print};
 use crate::store::{Kept, UNDO};
 
 /// Kept files that cannot be restored are passed over and told, at most.
-const MOST_FAILED: u64 = 20;
+const MOST_FAILED: usize = 20;
 
 /// Restores the last displaced files.
 pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
@@ -50,11 +50,19 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
             }
         }
     }
+    if done + failed < args.last && candidates.next().is_none() {
+        note(&format!(
+            "the last {} were asked for, and there {} only {}",
+            args.last,
+            if done + failed == 1 { "was" } else { "were" },
+            done + failed
+        ));
+    }
     if failed > 0 {
         let are = if failed == 1 { "is" } else { "are" };
         note(&format!(
             "{} could not be restored and {are} still in the attic; {done} restored",
-            counted(failed, "kept file")
+            counted(u64::try_from(failed).unwrap_or(u64::MAX), "kept file")
         ));
         return Ok(ExitCode::from(FAILED));
     }

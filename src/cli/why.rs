@@ -41,6 +41,7 @@ fn explain(args: &WhyArgs) -> Result<ExitCode, Problem> {
         value["directory"] = json!(base.to_string_lossy());
         value["own"] = json!(answer.own);
         value["others"] = json!(answer.others);
+        value["mounted"] = json!(!answer.unmounted);
         print(&format!("{value:#}\n"))?;
     } else {
         print(&why_screen::screen(args, &answer, &base, Style::of_output()))?;

@@ -22,10 +22,14 @@ pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Styl
         own: answer.own.as_deref(),
         style,
     };
-    match answer.explanation.views.as_slice() {
+    let mut text = match answer.explanation.views.as_slice() {
         [view] if view.owner.is_some() => about.one(view),
         views => about.all(views, answer.others),
+    };
+    if answer.unmounted {
+        text.push_str("\nno mount is live: told as a `run` without flags would judge it\n");
     }
+    text
 }
 
 struct About<'a> {

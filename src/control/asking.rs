@@ -62,6 +62,8 @@ pub struct WhyReply {
     pub own: Option<String>,
     /// Owners that have no view of the path and are not shown.
     pub others: usize,
+    /// Nothing is mounted: it was judged as `run` without flags would judge it.
+    pub unmounted: bool,
     /// What is known.
     pub explanation: Explanation,
 }

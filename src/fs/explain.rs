@@ -15,6 +15,7 @@ use super::explained::{
 };
 use super::judge::{Finding, Strictness, mode_lets_read, there};
 use super::ledger::Present;
+use super::mount::Mount;
 use super::protect::{CHANGE_OUTSIDE, RULES_FIXED};
 use super::spot::Spot;
 use crate::clock;
@@ -40,6 +41,8 @@ struct Scene<'q> {
     changing: Vec<Changing>,
     there: There,
     level: Level,
+    /// The mount whose rules hold; where there is none, one as `run` without flags would make it.
+    judged_on: Arc<Mount>,
     readable: bool,
     nowhere: bool,
     /// It is the file of rules, which nobody may change on this mount.
@@ -55,12 +58,21 @@ struct Knowledge {
     file: Option<FileRecord>,
 }
 
+impl Scene<'_> {
+    /// The level that the name had when this change was made.
+    fn level_then(&self, then: Change) -> Level {
+        self.at.dir.as_ref().map_or(Level::Keep, |dir| {
+            self.judged_on.level_then_for_all(dir, &self.at.name, then)
+        })
+    }
+}
+
 impl Guard {
     /// Answers a question about a path.
     ///
     /// # Errors
     /// The backing filesystem's, where the path cannot be followed.
-    pub fn explain(&self, question: &Question<'_>) -> Result<Explained> {
+    pub fn explain(self: &Arc<Self>, question: &Question<'_>) -> Result<Explained> {
         let follow = question.operation != Operation::Remove && question.operation != Operation::Create;
         let (at, found, nowhere) = match self.spot(question.path, follow)? {
             Spot::Elsewhere(path) => return Ok(Explained::Elsewhere(path)),
@@ -83,7 +95,7 @@ impl Guard {
 
     /// Where an owner stands towards a file, and what clears the way to change it, in a few words.
     pub(super) fn state_text(
-        &self,
+        self: &Arc<Self>,
         who: (OwnerId, Asker),
         (mount, policy): (u64, Policy),
         at: At,
@@ -123,7 +135,7 @@ impl Guard {
     }
 
     fn scene<'q>(
-        &self,
+        self: &Arc<Self>,
         question: &'q Question<'q>,
         at: At,
         mut found: Option<(Arc<Node>, Stat)>,
@@ -147,12 +159,14 @@ impl Guard {
             changing.extend_from_slice(&state.changing);
         }
         let kind = found.as_ref().map(|(node, _)| node.kind());
-        let level = match &found {
-            Some((node, _)) if node.kind() == Kind::Regular => {
-                self.level_for_all(question.mount, at.dir.as_ref(), &at.name, Some(&**node))
-            }
-            Some(_) | None => self.level_for_all(question.mount, at.dir.as_ref(), &at.name, None),
-        };
+        let judged_on = self.mount_for_levels(question.mount);
+        let judged_on = judged_on.unwrap_or_else(|| Arc::new(Mount::stand_in(Arc::clone(self), question.policy)));
+        let file = found.as_ref().map(|(node, _)| &**node);
+        let file = file.filter(|node| node.kind() == Kind::Regular);
+        let level = at
+            .dir
+            .as_ref()
+            .map_or(Level::Guard, |dir| judged_on.level_for_all(dir, &at.name, file));
         let readable = found
             .as_ref()
             .is_none_or(|(_, stat)| asker_may_read(question.asker, stat));
@@ -177,6 +191,7 @@ impl Guard {
             changing,
             there: there(kind),
             level,
+            judged_on,
             readable,
             nowhere,
         })
@@ -224,9 +239,7 @@ impl Guard {
         }
         let was_guarded = scene.level == Level::Keep
             && question.policy.mode == Mode::Enforce
-            && finding
-                .by()
-                .is_some_and(|by| self.level_then_for_all(question.mount, &scene.at, by) == Level::Guard);
+            && finding.by().is_some_and(|by| scene.level_then(by) == Level::Guard);
         let decision = finding.weigh(
             (question.operation.intent(), scene.there),
             scene.readable,

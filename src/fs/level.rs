@@ -224,7 +224,7 @@ impl Mount {
     }
 
     /// The level of a file, for everybody who runs no program with rules of its own.
-    fn level_for_all(&self, dir: &Arc<Node>, name: &OsStr, node: Option<&Node>) -> Level {
+    pub(super) fn level_for_all(&self, dir: &Arc<Node>, name: &OsStr, node: Option<&Node>) -> Level {
         let epoch = self.guard().places.load(Ordering::Acquire);
         let context = self.context(dir, epoch);
         let level = context.grades(name, Kind::File, matching(name, Kind::File)).0.level;
@@ -268,7 +268,7 @@ impl Mount {
     }
 
     /// The same for everybody who runs no program with rules of its own.
-    fn level_then_for_all(&self, dir: &Arc<Node>, name: &OsStr, then: Change) -> Level {
+    pub(super) fn level_then_for_all(&self, dir: &Arc<Node>, name: &OsStr, then: Change) -> Level {
         let epoch = self.guard().places.load(Ordering::Acquire);
         let context = self.derive(dir, epoch, Some(then));
         context.grades(name, Kind::File, matching(name, Kind::File)).0.level
@@ -360,15 +360,8 @@ impl Guard {
         }
     }
 
-    /// The level that a name had when this change was made, likewise.
-    pub(super) fn level_then_for_all(&self, mount: Option<u64>, at: &At, then: Change) -> Level {
-        match (self.mount_for_levels(mount), &at.dir) {
-            (Some(mount), Some(dir)) => mount.level_then_for_all(dir, &at.name, then),
-            (None, _) | (_, None) => Level::Keep,
-        }
-    }
-
-    fn mount_for_levels(&self, mount: Option<u64>) -> Option<Arc<Mount>> {
+    /// The mount whose rules hold: the wanted one, else one with none of its own, else any.
+    pub(super) fn mount_for_levels(&self, mount: Option<u64>) -> Option<Arc<Mount>> {
         let mounts = self.mounts();
         let wanted = |known: &&Arc<Mount>| mount.is_some_and(|id| known.id() == id);
         let found = mounts.iter().find(wanted);

@@ -26,7 +26,7 @@ use super::workspace::MountRules;
 use super::{Guard, MountStatus, Requests};
 use crate::clock;
 use crate::guard::{Mode, Policy, Timestamp};
-use crate::owner::Attribution;
+use crate::owner::{Attribution, OwnerBy};
 use crate::rules::Rule;
 use crate::store::{Node, ROOT_ID, libc_flags as c};
 use crate::sync::{Mutex, Sharded};
@@ -125,6 +125,23 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// A mount that nobody comes through, as one without flags would be: to judge by where there is none.
+    pub(super) fn stand_in(guard: Arc<Guard>, policy: Policy) -> Self {
+        let options = MountOptions {
+            policy,
+            attribution: Attribution::By(OwnerBy::Session),
+            label: String::new(),
+            multi_user: false,
+            read_only: false,
+            noatime: false,
+            only_ids: None,
+            pids_visible: false,
+            rules: RuleOptions::default(),
+        };
+        // Those that are served count from 1.
+        Self::new(guard, 0, options)
+    }
+
     pub(super) fn new(guard: Arc<Guard>, id: u64, options: MountOptions) -> Self {
         let mount = Self {
             guard,

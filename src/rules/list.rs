@@ -69,6 +69,8 @@ pub(super) fn check_pattern(pattern: &str) -> Result<(), String> {
         return refuse("it is not one line of a gitignore file");
     }
     let mut builder = builder();
+    // Git takes it for one that matches nothing: a mistake in a rule is told instead.
+    builder.allow_unclosed_class(false);
     if let Err(error) = builder.add_line(None, pattern) {
         return refuse(&plain(&error));
     }

@@ -1,5 +1,6 @@
 //! Levels of paths: rules of the workspace's file, of the command line and of git's ignore files, on real mounts.
 
+mod asking;
 mod command;
 #[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]

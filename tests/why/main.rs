@@ -9,6 +9,7 @@ mod promise;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]
 mod support;
+mod unmounted;
 
 use std::fs;
 use std::path::Path;
