@@ -7,10 +7,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Output;
 
 use common::session::{Session, fine};
-use common::tree::{Tree, require_fuse, say};
+use common::tree::{Tree, require_fuse, run, say, works};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 
@@ -25,18 +24,6 @@ fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {
     tree.write("f", OLD);
     let a = Session::guarded(&tree, "a", flags);
     Some((tree, a))
-}
-
-fn run(tree: &Tree, words: &[&str]) -> Output {
-    let mut command = tree.unclobber();
-    command.args(words).current_dir(tree.root());
-    command.output().expect("the program starts")
-}
-
-fn works(tree: &Tree, words: &[&str]) -> String {
-    let done = run(tree, words);
-    assert!(done.status.success(), "{words:?}: {done:?}");
-    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 fn fails(tree: &Tree, words: &[&str]) -> String {

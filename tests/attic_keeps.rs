@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::session::{Session, fine};
-use common::tree::{Tree, require_fuse, tool_is_there};
+use common::tree::{Tree, require_fuse, tool_is_there, works};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 use unclobber::sys;
@@ -59,18 +59,6 @@ fn whole(path: &Path) -> Whole {
         found.modified().ok(),
         colour,
     )
-}
-
-fn run(tree: &Tree, words: &[&str]) -> std::process::Output {
-    let mut command = tree.unclobber();
-    command.args(words).current_dir(tree.root());
-    command.output().expect("the program starts")
-}
-
-fn works(tree: &Tree, words: &[&str]) -> String {
-    let done = run(tree, words);
-    assert!(done.status.success(), "{words:?}: {done:?}");
-    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 fn listed(tree: &Tree) -> Vec<Value> {

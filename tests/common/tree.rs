@@ -157,3 +157,18 @@ pub(crate) fn tool_is_there(tool: &str) -> bool {
 fn required(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
 }
+
+/// `unclobber` with these words, in the tree.
+pub(crate) fn run(tree: &Tree, words: &[&str]) -> std::process::Output {
+    let mut command = tree.unclobber();
+    command.args(words).current_dir(tree.root());
+    command.output().expect("the program starts")
+}
+
+/// The same, which must go well; gives what it printed.
+#[track_caller]
+pub(crate) fn works(tree: &Tree, words: &[&str]) -> String {
+    let done = run(tree, words);
+    assert!(done.status.success(), "{words:?}: {done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}

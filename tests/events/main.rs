@@ -9,26 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
 use common::session::{Session, fine};
-use common::tree::{Tree, require_fuse, tool_is_there};
+use common::tree::{Tree, require_fuse, run, tool_is_there, works};
 use common::wait::{PATIENCE, wait_until};
 use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../docs/EVENTS.md");
-
-fn run(tree: &Tree, words: &[&str]) -> Output {
-    let mut command = tree.unclobber();
-    command.args(words).current_dir(tree.root());
-    command.output().expect("the program starts")
-}
-
-fn works(tree: &Tree, words: &[&str]) -> String {
-    let done = run(tree, words);
-    assert!(done.status.success(), "{words:?}: {done:?}");
-    String::from_utf8_lossy(&done.stdout).into_owned()
-}
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
