@@ -16,6 +16,8 @@ pub(crate) enum Cleared {
     Made,
     /// The step was taken: the change would not be refused any more.
     Possible,
+    /// What was to be changed is gone.
+    Gone,
 }
 
 impl Cleared {
@@ -24,6 +26,7 @@ impl Cleared {
         match self {
             Self::Made => "made",
             Self::Possible => "possible",
+            Self::Gone => "gone",
         }
     }
 
@@ -32,6 +35,7 @@ impl Cleared {
         match self {
             Self::Made => "cleared, the change was made afterwards",
             Self::Possible => "cleared, it is not refused any more",
+            Self::Gone => "over, nothing is there any more",
         }
     }
 }
@@ -39,9 +43,10 @@ impl Cleared {
 /// Asks what has become of the refusal that this event tells of; nothing if it would still be refused, or that cannot be
 /// said.
 pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
-    let operation = match event["code"].as_str()? {
-        "FS_NOT_OBSERVED" | "FS_STALE_VERSION" | "FS_NOT_REGULAR_FILE" => Operation::Write,
-        "FS_NOT_FOUND" => Operation::Edit,
+    let operation = match (event["code"].as_str()?, event["intent"].as_str()) {
+        ("FS_NOT_OBSERVED" | "FS_STALE_VERSION", Some("remove")) => Operation::Remove,
+        ("FS_NOT_OBSERVED" | "FS_STALE_VERSION", Some("edit")) | ("FS_NOT_FOUND", _) => Operation::Edit,
+        ("FS_NOT_OBSERVED" | "FS_STALE_VERSION" | "FS_NOT_REGULAR_FILE", _) => Operation::Write,
         _ => return None,
     };
     let names = event["path"].as_str()?.split('/');
@@ -61,6 +66,10 @@ pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
         }
     };
     let view = answer.explanation.views.first()?;
+    let to_be_read = event["step"].as_str()?.contains("read the file");
+    if to_be_read && answer.explanation.there == "nothing" && view.view != "stale" {
+        return Some(Cleared::Gone);
+    }
     // Allowed for another reason than that the step was taken, such as a mount's own rule, clears nothing.
     let knows = ["current", "absent"].contains(&view.view.as_str());
     if view.outcome != Outcome::Allowed || view.recorded || view.allowed_once || !knows {
@@ -71,5 +80,10 @@ pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
         let at = |sec| rfc3339(Timestamp { sec, nsec: 999_999_999 });
         changed.own && changed.at.is_some_and(|sec| at(sec).as_str() >= since)
     });
-    Some(if made { Cleared::Made } else { Cleared::Possible })
+    match made {
+        true => Some(Cleared::Made),
+        // What was written is somewhere else, whatever may be written now.
+        false if event["id"].is_string() => None,
+        false => Some(Cleared::Possible),
+    }
 }

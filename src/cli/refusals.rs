@@ -3,17 +3,16 @@
 //! It never prints anything itself. What it holds is bounded, and a refusal costs the same however often it is repeated.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::cleared::Cleared;
 use super::output::counted;
+use super::reader::Reader;
 use crate::audit::rfc3339;
 use crate::clock;
 use crate::control::Refusal;
-use crate::guard::printable;
 
 /// The version of the report.
 const VERSION: u32 = 1;
@@ -55,15 +54,6 @@ struct Folded {
     cleared: Option<Cleared>,
 }
 
-/// Whom the lines are for.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
-    /// Where the guarded directory is, if its paths do not lead from where the command was started.
-    pub(crate) root: Option<PathBuf>,
-    /// Nobody gave the owner a name: it is that of this `run` alone.
-    pub(crate) nameless: bool,
-}
-
 /// All refusals of a `run`.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
@@ -90,11 +80,11 @@ impl Refusals {
         let Some(event) = &refusal.event else {
             // Only the line of it could be sent; a notice stands for no refusal.
             self.omitted += refusal.count;
-            return vec![refusal.line.clone()];
+            return vec![self.reader.bare(refusal)];
         };
         self.total += 1;
         let key = Key::of(event);
-        let line = self.reader.line(&refusal.line, &key);
+        let line = self.reader.line(&refusal.line, (&key.path, &key.code), event["id"].as_str());
         let again = event["again"].as_bool().unwrap_or(false);
         let is_full = self.all.len() >= MOST;
         let index = self.all.len();
@@ -199,6 +189,14 @@ impl Refusals {
                 None if key.decision == "would_refuse" => key.code.as_str(),
                 None => folded.last["step"].as_str().unwrap_or_default(),
             };
+            let step = match (folded.last["id"].as_str(), folded.cleared) {
+                (None, _) => step.to_owned(),
+                (Some(id), None) => {
+                    let show = self.reader.show_kept(id);
+                    format!("what was written is NOT in the file, but kept in the attic: `{show}`; {step}")
+                }
+                (Some(id), Some(_)) => format!("{step}; what was written before is in the attic: `{}`", self.reader.show_kept(id)),
+            };
             lines.push(format!(
                 "  {} x {} {}: {step}",
                 folded.count,
@@ -238,23 +236,6 @@ impl Refusals {
             "omitted": self.omitted,
             "owners": owners.into_iter().map(of_owner).collect::<Vec<_>>(),
         })
-    }
-}
-
-impl Reader {
-    /// A path that can be used as it is.
-    fn path(&self, path: &str) -> String {
-        let shown = self.root.as_ref().map(|root| root.join(path));
-        shown.map_or_else(|| path.to_owned(), |shown| shown.to_string_lossy().into_owned())
-    }
-
-    /// The guard's line with such a path.
-    fn line(&self, line: &str, key: &Key) -> String {
-        if self.root.is_none() {
-            return line.to_owned();
-        }
-        let part = |path: &str| format!(" {}: {} (", printable(path), key.code);
-        line.replacen(&part(&key.path), &part(&self.path(&key.path)), 1)
     }
 }
 
@@ -321,6 +302,7 @@ impl Folded {
             "view",
             "changed_by",
             "changed_at",
+            "id",
             "command",
             "program",
             "message",
@@ -347,12 +329,11 @@ mod tests {
         Refusal {
             line: format!("refused: open {path}: FS_NOT_OBSERVED (File exists): {still}\"A\" has not read it; read it"),
             count: 1,
-            below: false,
-            notice: false,
             event: Some(json!({
                 "owner": "A", "operation": "open", "path": path, "code": "FS_NOT_OBSERVED", "decision": "refused",
                 "again": again, "step": "read the file, then retry", "time": "t",
             })),
+            ..Refusal::default()
         }
     }
 
@@ -451,8 +432,8 @@ mod tests {
     #[test]
     fn of_an_owner_without_a_name_it_is_said_where_to_read() {
         let nameless = || Reader {
-            root: None,
             nameless: true,
+            ..Reader::default()
         };
         let (mut all, now) = (Refusals::for_reader(nameless()), Instant::now());
         all.take(&refusal("f", false), now);
@@ -472,8 +453,8 @@ mod tests {
     #[test]
     fn a_path_leads_from_where_the_command_was_started() {
         let reader = Reader {
-            root: Some(PathBuf::from("/tree")),
-            nameless: false,
+            root: Some(std::path::PathBuf::from("/tree")),
+            ..Reader::default()
         };
         let (mut all, now) = (Refusals::for_reader(reader), Instant::now());
         let told = all.take(&refusal("a/f", false), now);

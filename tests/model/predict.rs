@@ -26,7 +26,10 @@ impl World {
         let under_way =
             there.is_some_and(|file| self.is_changing(owner, file) || in_place && self.is_written(owner, file));
         let policy = &self.setting.policies[owner];
-        self.oracle.judge((owner, policy), intent, entry, there, under_way)
+        let linked = intent == Intent::Remove
+            && there.is_some_and(|file| self.twin.look().names.values().filter(|(number, _)| *number == file).count() > 1);
+        self.oracle
+            .judge((owner, policy), intent, entry, there, (under_way, linked))
     }
 
     /// The refusals that an operation meets, if none of them stops it.
