@@ -89,14 +89,15 @@ fn a_further_name_of_ones_own_may_go_and_nobodys_content_with_it() {
     // Once somebody has changed it by that name, it may be theirs that goes.
     fine(&a.sh("ln s l"));
     fine(&b.sh("echo more >>l"));
-    refused(&a.sh("rm l"), "Device or resource busy");
-    refused(&a.sh("mv l m"), "Device or resource busy");
+    for change in ["rm l", "mv l m"] {
+        assert!(!a.sh(change).ok(), "{change}");
+    }
     fine(&a.sh("cat l; rm l"));
     // The last name is no further one.
     fine(&b.sh("echo again >>s"));
     fine(&a.sh("ln s l"));
     fine(&b.sh("rm s"));
-    refused(&a.sh("rm l"), "Device or resource busy");
+    assert!(!a.sh("rm l").ok());
     assert_eq!(tree.read("l").as_deref(), Some("theirs\nmore\nagain\n"));
     // It does not make what is at it unguarded either.
     fine(&b.sh("echo b >t"));

@@ -144,7 +144,6 @@ fn refusals_are_shown_as_they_happen_and_q_ends_it() {
     assert!(!a.sh("echo mine >notes.txt").ok());
     top.shows("why: \"alice\" has not read it");
     top.shows("do: read the file, then retry");
-    top.shows("1 to be cleared, 0 cleared");
     assert!(a.sh("cat notes.txt").ok());
     top.shows("notes.txt");
     top.shows("cleared since");

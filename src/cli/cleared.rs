@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::audit::rfc3339;
 use crate::control::{Client, PathText, WhyRequest};
-use crate::fs::{Operation, Outcome};
+use crate::fs::{Changed, Operation, Outcome};
 use crate::guard::Timestamp;
 
 /// What has become of a refusal.
@@ -70,16 +70,23 @@ pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
     if to_be_read && answer.explanation.there == "nothing" && view.view != "stale" {
         return Some(Cleared::Gone);
     }
+    let since = event["time"].as_str()?;
+    let made = |nsec: Option<u32>| {
+        let at = |changed: &Changed, sec| rfc3339(Timestamp {
+            sec,
+            nsec: nsec.unwrap_or(changed.nsec),
+        });
+        let of = |changed: &Changed| changed.own && changed.at.is_some_and(|sec| at(changed, sec).as_str() > since);
+        view.changed.as_ref().is_some_and(of)
+    };
     // Allowed for another reason than that the step was taken, such as a mount's own rule, clears nothing.
     let knows = ["current", "absent"].contains(&view.view.as_str());
     if view.outcome != Outcome::Allowed || view.recorded || view.allowed_once || !knows {
-        return None;
+        // What has been put there may be unread itself.
+        return made(None).then_some(Cleared::Made);
     }
-    let since = event["time"].as_str()?;
-    let made = view.changed.as_ref().is_some_and(|changed| {
-        let at = |sec| rfc3339(Timestamp { sec, nsec: 999_999_999 });
-        changed.own && changed.at.is_some_and(|sec| at(sec).as_str() >= since)
-    });
+    // Files are dated by the filesystem, which may be a little behind.
+    let made = made(Some(999_999_999));
     match made {
         true => Some(Cleared::Made),
         // What was written is somewhere else, whatever may be written now.

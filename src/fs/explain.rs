@@ -326,6 +326,7 @@ impl Guard {
             pid: doer.map(|doer| doer.process.tgid),
             // Of a name that somebody outside has bound, only the time of noticing is known; of a file, its own.
             at: (!noticed_now || by_file.is_some()).then_some(change.at.sec),
+            nsec: change.at.nsec,
             gone: scene.found.is_none(),
         })
     }

@@ -178,6 +178,8 @@ pub struct Changed {
     pub pid: Option<u32>,
     /// When, in seconds since the epoch; nothing where it was noticed only now.
     pub at: Option<i64>,
+    /// And nanoseconds.
+    pub nsec: u32,
     /// What was there has gone.
     pub gone: bool,
 }
