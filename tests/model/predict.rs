@@ -26,8 +26,7 @@ impl World {
         let under_way =
             there.is_some_and(|file| self.is_changing(owner, file) || in_place && self.is_written(owner, file));
         let policy = &self.setting.policies[owner];
-        let linked = intent == Intent::Remove
-            && there.is_some_and(|file| self.twin.look().names.values().filter(|(number, _)| *number == file).count() > 1);
+        let linked = there.is_some_and(|file| self.linked.contains(&file));
         self.oracle
             .judge((owner, policy), intent, entry, there, (under_way, linked))
     }
