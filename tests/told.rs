@@ -127,7 +127,7 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
     let shown = format!("`unclobber attic show -w {} {}`", tree.root().display(), words[2]);
     assert!(why.stdout.contains(&shown), "{shown}\n{why:?}");
     let listed = works(&tree, &["attic", "list"]);
-    let label = "f (renamed over by b while a was writing it: holds what a wrote after that, which is at no name)";
+    let label = "f (renamed over by b while a was writing it; holds what a wrote then, which is NOT in f)";
     assert!(listed.contains(label), "{listed}");
     // One story: b's rename keeps it, a is refused, and nothing says that a changed f after that.
     let told: Vec<(String, String)> = events(&tree)
@@ -191,7 +191,7 @@ fn whom_to_wait_for_is_named() {
         let writer = format!("owner \"b\" (sh, process {pid}), who opened it ");
         assert!(line.contains(&writer) && line.contains("reading it does not help before that is closed"), "{line}");
         let why = a.sh(&format!("'{}' why {name}", program().display()));
-        let wait = format!("  first wait:    owner \"b\" has it open with sh (process {pid}), who opened it ");
+        let wait = format!("  first wait:    owner \"b\" has it open for writing (sh, process {pid}, opened ");
         assert!(why.stdout.contains(&wait), "{wait}\n{why:?}");
         assert!(
             why.stdout.contains(&format!("`unclobber why {name}` says when that is over\n  and then:      cat {name}\n")),

@@ -459,9 +459,10 @@ fn displaced(noted: &KeptInfo) -> String {
     };
     match &noted.written_by {
         Some(writer) => format!(
-            "{how} while {} was writing it: holds what {} wrote after that, which is at no name",
+            "{how} while {} was writing it; holds what {} wrote then, which is NOT in {}",
             plain(writer),
-            plain(writer)
+            plain(writer),
+            plain(&noted.path)
         ),
         None => how,
     }
@@ -553,7 +554,7 @@ mod tests {
             id: String::new(),
             owner: owner.to_owned(),
             operation: operation.to_owned(),
-            path: String::new(),
+            path: "f".to_owned(),
             at: 0,
             size: 0,
             written_by: None,
@@ -566,7 +567,7 @@ mod tests {
         };
         assert_eq!(
             displaced(&late),
-            "removed by A while B was writing it: holds what B wrote after that, which is at no name"
+            "removed by A while B was writing it; holds what B wrote then, which is NOT in f"
         );
     }
 }

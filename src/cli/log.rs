@@ -224,7 +224,7 @@ pub(super) fn describe(event: &Value, style: Style) -> String {
             Some("miss") => format!("saw that there is no {}", of("path")),
             _ => format!("read {}", of("path")),
         },
-        "kept" => format!("kept {} as {}", of("path"), of("id")),
+        "kept" => format!("kept what was at {} in the attic as {}", of("path"), of("id")),
         "note" => of("message"),
         "dropped" => {
             let count = counted(event["count"].as_u64().unwrap_or_default(), "event");

@@ -302,6 +302,7 @@ impl Folded {
             "view",
             "changed_by",
             "changed_at",
+            "intent",
             "id",
             "command",
             "program",

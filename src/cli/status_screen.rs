@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::output::{Style, counted, lasting};
 use super::place;
+use super::why_screen::shell_word;
 use crate::control::{Mode, MountStatus, OwnerStatus, Status};
 use crate::guard::printable;
 
@@ -34,11 +35,15 @@ pub(super) fn describe_all(guards: &[Status], dead: &[String], all: bool, style:
         return "nothing is guarded\n".to_owned();
     }
     if !all && !guards.is_empty() {
-        parts.push(
-            "what was refused: unclobber log --refused DIR   what to do about it: unclobber why FILE\n\
+        let dir = match guards {
+            [guard] => shell_word(Path::new(&guard.root)),
+            _ => "DIR".to_owned(),
+        };
+        parts.push(format!(
+            "what was refused: unclobber log --refused {dir}\n\
+             what to do about it: unclobber why FILE\n\
              more about all this: unclobber status --verbose\n"
-                .to_owned(),
-        );
+        ));
     }
     parts.join("\n")
 }
@@ -82,7 +87,7 @@ fn about(mount: &MountStatus) -> String {
         None => format!("owner {}", printable(&mount.owner)),
     };
     let does = match mount.policy.mode {
-        Mode::Enforce => "refuses",
+        Mode::Enforce => "refuses to overwrite what was not read",
         Mode::Observe => "refuses nothing (--mode observe)",
     };
     let private = if mount.private { ", seen by one run only" } else { "" };
@@ -240,7 +245,7 @@ mod tests {
   guarded for 26 s; the guard stays for 10 min after its last mount
 
   mounted at
-    /w  refuses, each session is an owner
+    /w  refuses to overwrite what was not read, each session is an owner
     /w  refuses nothing (--mode observe), owner A, seen by one run only
 
   owners

@@ -315,11 +315,11 @@ fn refusal(board: &Board, entry: &Entry, width: usize) -> Vec<Line<'static>> {
     if entry.settled {
         return vec![Line::from(Span::styled(what, Style::new().add_modifier(Modifier::DIM)))];
     }
-    let room = width.saturating_sub(16);
-    let cause = format!("          why:  {}", start_of(&told.cause, room));
+    let room = width.saturating_sub(8);
+    let cause = format!("  why:  {}", start_of(&told.cause, room));
     let step = match &told.kept {
-        Some(id) => format!("          kept: {SHOW} {id}"),
-        None => format!("          do:   {}", start_of(&told.step, room)),
+        Some(id) => format!("  not in it, but kept: {SHOW} {id}"),
+        None => format!("  do:   {}", start_of(&told.step, room)),
     };
     vec![
         Line::from(what),
@@ -446,11 +446,11 @@ mod tests {
             [
                 " refused: 2 to be cleared, 0 cleared ───────────────────────────────────────────",
                 "12:34:56  alice  open docs/chapter-1.txt",
-                "          why:  changed by owner \"bob\" 3 s ago since \"alice\" read it",
-                "          do:   read the file again, then retry",
+                "  why:  changed by owner \"bob\" 3 s ago since \"alice\" read it",
+                "  do:   read the file again, then retry",
                 "12:34:56  alice  open docs/chapter-2.txt",
-                "          why:  changed by owner \"bob\" 3 s ago since \"alice\" read it",
-                "          do:   read the file again, then retry",
+                "  why:  changed by owner \"bob\" 3 s ago since \"alice\" read it",
+                "  do:   read the file again, then retry",
             ]
         );
         assert_eq!(

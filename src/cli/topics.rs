@@ -129,7 +129,8 @@ Examples:
   unclobber log --owner A --path 'src/**' --json ~/project
 
 Reads the file that the guard of DIR writes, or wrote, and its older ones; it
-survives that they are begun anew. It says where a guard was killed. docs/EVENTS.md describes the lines.
+survives that they are begun anew. It says where a guard was killed.
+docs/EVENTS.md describes the lines.
 
 Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
 
@@ -193,8 +194,9 @@ Examples:
 
 What a replacement has put in the place of something is exchanged with it, and
 kept: a line gives its id, and says whose it is if another owner has changed it
-since; `unclobber attic show ID` prints it. What was removed comes back where nothing is in the way; of the rest it
-says how to compare and where else to put it. Works outside `unclobber run` only, like `unclobber attic`.
+since; `unclobber attic show ID` prints it. What was removed comes back where
+nothing is in the way; of the rest it says how to compare and where else to put
+it. Works outside `unclobber run` only, like `unclobber attic`.
 
 Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
 

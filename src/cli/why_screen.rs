@@ -175,13 +175,13 @@ impl About<'_> {
         }
     }
 
-    /// ` with sh (process 7), since 3 s`, as far as it is known.
+    /// ` (sh, process 7, opened 3 s ago)`, as far as it is known.
     fn writer(&self) -> String {
         let Some(writer) = &self.found.writer else {
             return String::new();
         };
         let command = printable(&writer.command);
-        format!(" with {command} (process {}), who opened it {}", writer.pid, ago(writer.since))
+        format!(" ({command}, process {}, opened {})", writer.pid, ago(writer.since))
     }
 
     fn knows(&self, view: &View) -> String {
@@ -197,7 +197,7 @@ impl About<'_> {
             "stale" => format!("{has} read an older version of it"),
             "absent" => format!("{knows} that nothing is here"),
             _ if nothing => format!("{does} what is here"),
-            _ if self.found.there != "file" => "that is no file".to_owned(),
+            _ if self.found.there != "file" => "nothing: it is no regular file, and only those are read".to_owned(),
             _ => format!("{has} not read it"),
         }
     }
@@ -293,7 +293,7 @@ impl About<'_> {
                 Some(owner) if step.contains("the writer") => {
                     let path = shell_word(&self.args.path);
                     format!(
-                        "  first wait:    owner {} has it open{}; `unclobber why {path}` says when that is over\n  and then:      \
+                        "  first wait:    owner {} has it open for writing{}; `unclobber why {path}` says when that is over\n  and then:      \
                          {example}\n",
                         quoted(owner),
                         self.writer()

@@ -119,6 +119,7 @@ impl Mount {
                 kept: taken.kept.clone(),
             };
             let details = Details {
+                actor: self.refused_actor(&open.who(0)),
                 errno,
                 intent: Some(reason.intent),
                 level: level_name(open.level()),

@@ -65,7 +65,7 @@ impl<'a> Explainer<'a> {
         let mut found = self.explain_as(path, false);
         if !found.is_there {
             let as_directory = self.explain_as(path, true);
-            if as_directory.level != found.level || as_directory.why != found.why {
+            if as_directory.level != found.level {
                 found.as_directory = Some((as_directory.level, as_directory.why));
             }
         }
