@@ -202,6 +202,26 @@ fn whom_to_wait_for_is_named() {
     fine(&a.sh("cat f g; echo mine >f; echo mine >g"));
 }
 
+// semantics: R1 W4
+#[test]
+fn the_summary_names_the_command_that_shows_what_has_changed() {
+    let Some((tree, mut a, mut b)) = pair("what has changed", &["f"]) else {
+        return;
+    };
+    fine(&a.sh("cat f"));
+    fine(&b.sh("cat f; echo new >f"));
+    refused(&a.sh("echo mine >f"), "Stale file handle");
+    let lines = a.close();
+    let command = lines
+        .iter()
+        .find_map(|line| line.split_once("what has changed since it was read: unclobber "))
+        .map(|(_, command)| command.to_owned());
+    assert_eq!(command.as_deref(), Some("why --owner a --diff f"), "{lines:?}");
+    let shown = run(&tree, &["why", "--owner", "a", "--diff", "f"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("-old\n+new\n"), "{shown}");
+}
+
 // semantics: L13 R1 R2 E8
 #[test]
 fn a_change_of_the_rules_is_refused_on_record() {

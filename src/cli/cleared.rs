@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use crate::audit::rfc3339;
-use crate::control::{Client, PathText, WhyRequest};
-use crate::fs::{Changed, Operation, Outcome};
+use crate::control::{Client, PathText, WhyReply, WhyRequest};
+use crate::fs::{Changed, Explanation, Operation, Outcome};
 use crate::guard::Timestamp;
 
 /// What has become of a refusal.
@@ -40,9 +40,25 @@ impl Cleared {
     }
 }
 
-/// Asks what has become of the refusal that this event tells of; nothing if it would still be refused, or that cannot be
-/// said.
-pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
+/// What is known of a refusal at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Fate {
+    /// Nothing if it would still be refused, or that cannot be said.
+    pub(crate) cleared: Option<Cleared>,
+    /// What has changed since the file was read can be shown.
+    pub(crate) differs: bool,
+}
+
+/// Asks what has become of the refusal that this event tells of.
+pub(crate) fn ask(client: &mut Client, event: &Value) -> Fate {
+    explain(client, event).map_or_else(Fate::default, |answer| Fate {
+        cleared: of_answer(&answer.explanation, event),
+        differs: answer.explanation.there == "file"
+            && answer.explanation.views.first().is_some_and(|view| view.copy.is_some()),
+    })
+}
+
+fn explain(client: &mut Client, event: &Value) -> Option<WhyReply> {
     let operation = match (event["code"].as_str()?, event["intent"].as_str()) {
         ("FS_NOT_OBSERVED" | "FS_STALE_VERSION", Some("remove")) => Operation::Remove,
         ("FS_NOT_OBSERVED" | "FS_STALE_VERSION", Some("edit")) | ("FS_NOT_FOUND", _) => Operation::Edit,
@@ -57,17 +73,19 @@ pub(crate) fn ask(client: &mut Client, event: &Value) -> Option<Cleared> {
         mount: None,
         difference: false,
     };
-    let answer = match client.why(request) {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => return None,
+    match client.why(request) {
+        Ok(answer) => answer.ok(),
         Err(error) => {
             log::debug!("what has become of a refusal cannot be said: {error}");
-            return None;
+            None
         }
-    };
-    let view = answer.explanation.views.first()?;
+    }
+}
+
+fn of_answer(found: &Explanation, event: &Value) -> Option<Cleared> {
+    let view = found.views.first()?;
     let to_be_read = event["step"].as_str()?.contains("read the file");
-    if to_be_read && answer.explanation.there == "nothing" && view.view != "stale" {
+    if to_be_read && found.there == "nothing" && view.view != "stale" {
         return Some(Cleared::Gone);
     }
     let since = event["time"].as_str()?;

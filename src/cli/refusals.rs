@@ -3,13 +3,15 @@
 //! It never prints anything itself. What it holds is bounded, and a refusal costs the same however often it is repeated.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cleared::Cleared;
+use super::cleared::Fate;
 use super::output::counted;
 use super::reader::Reader;
+use super::why_screen::shell_word;
 use crate::audit::rfc3339;
 use crate::clock;
 use crate::control::Refusal;
@@ -51,7 +53,7 @@ struct Folded {
     due: Option<Instant>,
     pause: Duration,
     /// What has become of it, once that was asked.
-    cleared: Option<Cleared>,
+    fate: Fate,
 }
 
 /// All refusals of a `run`.
@@ -149,7 +151,7 @@ impl Refusals {
     }
 
     /// Finds out what has become of the command's own refusals that are told at the end, by asking `become_of`.
-    pub(crate) fn follow_up(&mut self, mut become_of: impl FnMut(&Value) -> Option<Cleared>) {
+    pub(crate) fn follow_up(&mut self, mut become_of: impl FnMut(&Value) -> Fate) {
         let own = self
             .all
             .iter_mut()
@@ -157,7 +159,7 @@ impl Refusals {
         let mut own: Vec<_> = own.map(|(_, folded)| folded).collect();
         own.sort_by_key(|folded| (std::cmp::Reverse(folded.count), folded.index));
         for folded in own.into_iter().take(SUMMARY) {
-            folded.cleared = become_of(&folded.last);
+            folded.fate = become_of(&folded.last);
         }
     }
 
@@ -183,13 +185,13 @@ impl Refusals {
         };
         let mut lines = vec![format!("{changes} {done}:")];
         for (key, folded) in own.iter().take(SUMMARY) {
-            let step = match folded.cleared {
+            let step = match folded.fate.cleared {
                 Some(cleared) => cleared.words(),
                 // Nothing needs doing about what was let through.
                 None if key.decision == "would_refuse" => key.code.as_str(),
                 None => folded.last["step"].as_str().unwrap_or_default(),
             };
-            let step = match (folded.last["id"].as_str(), folded.cleared) {
+            let step = match (folded.last["id"].as_str(), folded.fate.cleared) {
                 (None, _) => step.to_owned(),
                 (Some(id), None) => {
                     let show = self.reader.show_kept(id);
@@ -203,6 +205,14 @@ impl Refusals {
                 key.operation,
                 super::attic::plain(&self.reader.path(&key.path))
             ));
+            if folded.fate.differs && folded.asks_for_reading(key) && !self.reader.nameless {
+                let path = self.reader.path(&key.path);
+                lines.push(format!(
+                    "      what has changed since it was read: unclobber why --owner {} --diff {}",
+                    key.owner,
+                    shell_word(Path::new(&path))
+                ));
+            }
         }
         if own.len() > SUMMARY {
             let others = (own.len() - SUMMARY) as u64;
@@ -264,14 +274,14 @@ impl Folded {
             line: line.to_owned(),
             due: None,
             pause: PAUSE,
-            cleared: None,
+            fate: Fate::default(),
         }
     }
 
     /// Whether it is cleared by reading, and has not been.
     fn asks_for_reading(&self, key: &Key) -> bool {
         let step = self.last["step"].as_str().unwrap_or_default();
-        key.decision == "refused" && self.cleared.is_none() && step.contains("read ")
+        key.decision == "refused" && self.fate.cleared.is_none() && step.contains("read ")
     }
 
     /// The line that tells of the repeats not told yet.
@@ -313,7 +323,7 @@ impl Folded {
                 all.insert(name.to_owned(), value.clone());
             }
         }
-        if let Some(cleared) = self.cleared {
+        if let Some(cleared) = self.fate.cleared {
             all.insert("cleared".to_owned(), json!(cleared.as_str()));
         }
         debug_assert_eq!(all.get("path").and_then(Value::as_str), Some(key.path.as_str()));
@@ -323,7 +333,15 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cleared::Cleared;
     use super::*;
+
+    fn fate(cleared: Option<Cleared>) -> Fate {
+        Fate {
+            cleared,
+            differs: false,
+        }
+    }
 
     fn refusal(path: &str, again: bool) -> Refusal {
         let still = if again { "still not read: " } else { "" };
@@ -410,9 +428,9 @@ mod tests {
             all.take(&refusal(path, false), now);
         }
         all.follow_up(|event| match event["path"].as_str() {
-            Some("f") => Some(Cleared::Made),
-            Some("g") => Some(Cleared::Possible),
-            _ => None,
+            Some("f") => fate(Some(Cleared::Made)),
+            Some("g") => fate(Some(Cleared::Possible)),
+            _ => fate(None),
         });
         assert_eq!(
             all.summary(),
@@ -442,12 +460,31 @@ mod tests {
         let told = all.summary();
         assert_eq!((told.len(), told[3].as_str()), (4, ONE_RUN));
         // Once the step was taken there is nothing to explain, and where it is another step neither.
-        all.follow_up(|_| Some(Cleared::Possible));
+        all.follow_up(|_| fate(Some(Cleared::Possible)));
         assert_eq!(all.summary().len(), 3);
         let mut all = Refusals::for_reader(nameless());
         let mut other = refusal("f", false);
         other.event.as_mut().unwrap()["step"] = json!("choose another name");
         all.take(&other, now);
+        assert_eq!(all.summary().len(), 2);
+    }
+
+    #[test]
+    fn of_what_can_be_shown_it_is_said_how() {
+        let (mut all, now) = (Refusals::default(), Instant::now());
+        all.take(&refusal("a f", false), now);
+        all.follow_up(|_| Fate {
+            cleared: None,
+            differs: true,
+        });
+        assert_eq!(
+            all.summary()[2],
+            "      what has changed since it was read: unclobber why --owner A --diff 'a f'"
+        );
+        all.follow_up(|_| Fate {
+            cleared: Some(Cleared::Possible),
+            differs: true,
+        });
         assert_eq!(all.summary().len(), 2);
     }
 

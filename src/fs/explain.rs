@@ -238,7 +238,8 @@ impl Guard {
             fail_view(scene, errno, view);
             return;
         }
-        if scene.level == Level::Off {
+        // What is no file and no directory the kernel opens by itself.
+        if scene.level == Level::Off || scene.there == There::Other {
             return;
         }
         let was_guarded = scene.level == Level::Keep

@@ -158,6 +158,10 @@ fn every_operation_is_judged_as_it_would_be() {
     is(&ask(&mut a, "no/such/directory"), 1, "unseen", "fails");
     let directory = ask(&mut a, ".");
     assert_eq!(view(&directory.1)["code"], "FS_NOT_REGULAR_FILE");
+    // The kernel opens such a thing by itself.
+    fine(&a.sh("mkfifo pipe"));
+    is(&ask(&mut a, "pipe"), 0, "unseen", "allowed");
+    fine(&a.sh("cat pipe >/dev/null & echo x >pipe; wait"));
     fine(&a.sh("mkdir -p .git d"));
     let removed = ask(&mut a, "--op remove d");
     is(&removed, 1, "unseen", "fails");
