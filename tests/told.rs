@@ -36,7 +36,9 @@ fn line_of(session: &mut Session, path: &str) -> String {
 
 fn names(tree: &Tree) -> Vec<String> {
     let found = fs::read_dir(tree.root()).expect("the tree").map_while(Result::ok);
-    let mut names: Vec<String> = found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = found
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.retain(|name| name != ".unclobber");
     names.sort();
     names
@@ -45,7 +47,9 @@ fn names(tree: &Tree) -> Vec<String> {
 /// The events on record so far.
 fn events(tree: &Tree) -> Vec<Value> {
     let text = works(tree, &["log", "--json"]);
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
 }
 
 // semantics: D23 E7
@@ -67,13 +71,19 @@ fn a_forced_link_is_refused_for_its_target_and_leaves_nothing_behind() {
     assert!(a.said().iter().all(|line| !line.contains(" Cu")), "{:?}", a.said());
     // The step, and what needs none.
     fine(&a.sh("cat f; ln -f other f; ln -f s g"));
-    assert_eq!((tree.read("f").as_deref(), tree.read("g").as_deref()), (Some("new\n"), Some("changed\n")));
+    assert_eq!(
+        (tree.read("f").as_deref(), tree.read("g").as_deref()),
+        (Some("new\n"), Some("changed\n"))
+    );
     assert_eq!(names(&tree), ["f", "g", "other", "s"]);
     drop(b);
     let said = a.close();
     let summed: Vec<&String> = said.iter().filter(|line| line.contains(" x rename f: ")).collect();
     assert_eq!(summed.len(), 1, "{said:?}");
-    assert!(summed[0].ends_with("cleared, the change was made afterwards"), "{said:?}");
+    assert!(
+        summed[0].ends_with("cleared, the change was made afterwards"),
+        "{said:?}"
+    );
 }
 
 // semantics: D23
@@ -115,7 +125,10 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
     fine(&b.sh("cat f; echo theirs >t; mv t f"));
     a.sh("echo late >&3; exec 3>&-");
     let line = line_of(&mut a, "f");
-    assert!(line.contains("what \"a\" wrote is NOT in the file at this path"), "{line}");
+    assert!(
+        line.contains("what \"a\" wrote is NOT in the file at this path"),
+        "{line}"
+    );
     let (_, rest) = line.split_once("`unclobber ").expect("a command");
     let (command, _) = rest.split_once('`').expect("its end");
     let words: Vec<&str> = command.split(' ').collect();
@@ -141,14 +154,30 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
     let told: Vec<(&str, &str)> = told.iter().map(|(owner, event)| (&**owner, &**event)).collect();
     assert_eq!(
         told,
-        [("a", "change"), ("a", "change"), ("b", "kept"), ("b", "change"), ("a", "refusal")]
+        [
+            ("a", "change"),
+            ("a", "change"),
+            ("b", "kept"),
+            ("b", "change"),
+            ("a", "refusal")
+        ]
     );
-    let refusal = events(&tree).into_iter().find(|event| event["event"] == "refusal").expect("one");
-    assert_eq!((&refusal["id"], &refusal["rule"]), (&words[2].into(), &"D22".into()), "{refusal}");
+    let refusal = events(&tree)
+        .into_iter()
+        .find(|event| event["event"] == "refusal")
+        .expect("one");
+    assert_eq!(
+        (&refusal["id"], &refusal["rule"]),
+        (&words[2].into(), &"D22".into()),
+        "{refusal}"
+    );
     // Reading the file brings nothing back.
     fine(&a.sh("cat f"));
     let said = a.close();
-    let summed = said.iter().find(|line| line.contains(" x write f: ")).expect("a summary");
+    let summed = said
+        .iter()
+        .find(|line| line.contains(" x write f: "))
+        .expect("a summary");
     assert!(
         summed.contains("what was written is NOT in the file, but kept in the attic: `unclobber attic show "),
         "{summed}"
@@ -170,8 +199,12 @@ fn what_was_written_too_late_and_then_anew_is_cleared() {
     fine(&a.sh("! ls f; echo anew >f"));
     assert_eq!(tree.read("f").as_deref(), Some("anew\n"));
     let said = a.close();
-    let summed = said.iter().find(|line| line.contains(" x write f: ")).expect("a summary");
-    let words = "cleared, the change was made afterwards; what was written before is in the attic: `unclobber attic show ";
+    let summed = said
+        .iter()
+        .find(|line| line.contains(" x write f: "))
+        .expect("a summary");
+    let words =
+        "cleared, the change was made afterwards; what was written before is in the attic: `unclobber attic show ";
     assert!(summed.contains(words), "{summed}");
 }
 
@@ -189,12 +222,17 @@ fn whom_to_wait_for_is_named() {
     for name in ["f", "g"] {
         let line = line_of(&mut a, name);
         let writer = format!("owner \"b\" (sh, process {pid}), who opened it ");
-        assert!(line.contains(&writer) && line.contains("reading it does not help before that is closed"), "{line}");
+        assert!(
+            line.contains(&writer) && line.contains("reading it does not help before that is closed"),
+            "{line}"
+        );
         let why = a.sh(&format!("'{}' why {name}", program().display()));
         let wait = format!("  first wait:    owner \"b\" has it open for writing (sh, process {pid}, opened ");
         assert!(why.stdout.contains(&wait), "{wait}\n{why:?}");
         assert!(
-            why.stdout.contains(&format!("`unclobber why {name}` says when that is over\n  and then:      cat {name}\n")),
+            why.stdout.contains(&format!(
+                "`unclobber why {name}` says when that is over\n  and then:      cat {name}\n"
+            )),
             "{why:?}"
         );
     }
@@ -229,26 +267,40 @@ fn a_change_of_the_rules_is_refused_on_record() {
         return;
     };
     refused(&a.sh("echo >.unclobber.toml"), "Read-only file system");
-    refused(&a.sh("echo >.unclobber.toml; mkdir .unclobber.toml"), "Read-only file system");
+    refused(
+        &a.sh("echo >.unclobber.toml; mkdir .unclobber.toml"),
+        "Read-only file system",
+    );
     let line = line_of(&mut a, ".unclobber.toml");
     let step = "change them outside the mount, or mount with --rules-writable";
-    assert!(line.contains("FS_RULES_FIXED (Read-only file system)") && line.ends_with(step), "{line}");
+    assert!(
+        line.contains("FS_RULES_FIXED (Read-only file system)") && line.ends_with(step),
+        "{line}"
+    );
     let log = works(&tree, &["log", "--refused"]);
     assert!(log.contains("create .unclobber.toml: FS_RULES_FIXED"), "{log}");
     let own = a.sh("cat .unclobber/refusals").stdout;
     assert!(own.contains("FS_RULES_FIXED"), "{own}");
     let why = a.sh(&format!("'{}' why .unclobber.toml", program().display()));
     assert!(
-        why.stdout.contains("REFUSED, with the error \"Read-only file system\" (FS_RULES_FIXED)")
+        why.stdout
+            .contains("REFUSED, with the error \"Read-only file system\" (FS_RULES_FIXED)")
             && why.stdout.contains("last refusal")
             && why.stdout.contains(&format!("what to do next: {step}")),
         "{why:?}"
     );
     let metrics = works(&tree, &["status", "--metrics", "."]);
-    let of_code = metrics.lines().find(|line| line.contains("code=\"FS_RULES_FIXED\"")).unwrap_or_default();
+    let of_code = metrics
+        .lines()
+        .find(|line| line.contains("code=\"FS_RULES_FIXED\""))
+        .unwrap_or_default();
     assert!(of_code.ends_with(" 3"), "{of_code}");
     let said = a.close();
-    assert!(said.iter().any(|line| line.ends_with(&format!("2 x create .unclobber.toml: {step}"))), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|line| line.ends_with(&format!("2 x create .unclobber.toml: {step}"))),
+        "{said:?}"
+    );
 }
 
 // semantics: R2
@@ -259,12 +311,26 @@ fn a_record_says_that_its_guard_was_killed() {
     };
     fine(&a.sh("echo x >f"));
     assert!(works(&tree, &["log"]).contains("create f\n"));
-    let begun = |tree: &Tree| -> Vec<Value> { events(tree).into_iter().filter(|event| event["event"] == "begin").collect() };
+    let begun = |tree: &Tree| -> Vec<Value> {
+        events(tree)
+            .into_iter()
+            .filter(|event| event["event"] == "begin")
+            .collect()
+    };
     let all = events(&tree);
-    assert!(all[0]["event"] == "begin" && all[0].get("unended").is_none(), "{all:#?}");
-    assert!(all[0]["time"].as_str() <= all[1]["time"].as_str(), "it began after its first event: {all:#?}");
+    assert!(
+        all[0]["event"] == "begin" && all[0].get("unended").is_none(),
+        "{all:#?}"
+    );
+    assert!(
+        all[0]["time"].as_str() <= all[1]["time"].as_str(),
+        "it began after its first event: {all:#?}"
+    );
     let status: Value = serde_json::from_str(&works(&tree, &["status", "--json", "."])).expect("JSON");
-    let pid = status["guards"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("its process");
+    let pid = status["guards"][0]["pid"]
+        .as_i64()
+        .and_then(|pid| i32::try_from(pid).ok())
+        .expect("its process");
     unclobber::sys::kill(pid, unclobber::sys::SIGKILL).expect("kill");
     drop((a, b));
     assert!(wait_until(PATIENCE, || !std::path::Path::new(&format!("/proc/{pid}")).exists()));
@@ -274,7 +340,10 @@ fn a_record_says_that_its_guard_was_killed() {
     let mut a = Session::guarded(&tree, "a", &[]);
     fine(&a.sh("echo x >g"));
     let log = works(&tree, &["log"]);
-    assert!(log.contains("begins; the record before has no end: that guard was killed"), "{log}");
+    assert!(
+        log.contains("begins; the record before has no end: that guard was killed"),
+        "{log}"
+    );
     assert_eq!(begun(&tree)[1]["unended"], true);
     drop(a);
     let gone = || works(&tree, &["log"]).ends_with("the guard ends\n");
@@ -288,7 +357,10 @@ fn a_pattern_that_is_none_is_said_to_be_so() {
     let done = run(&tree, &["log", "--events", "/dev/null", "--path", "["]);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert_eq!(done.status.code(), Some(2), "{done:?}");
-    assert!(said.contains("wrong command line: --path") && said.contains("unclosed"), "{said}");
+    assert!(
+        said.contains("wrong command line: --path") && said.contains("unclosed"),
+        "{said}"
+    );
 }
 
 // semantics: L15
@@ -297,7 +369,10 @@ fn of_what_is_not_there_the_rules_that_would_hold_are_told() {
     let tree = Tree::new();
     let told = |path: &str| works(&tree, &["rules", "-w", ".", path]);
     let inside = told("node_modules/x");
-    assert!(inside.starts_with("node_modules/x: off, by built-in rule node_modules:"), "{inside}");
+    assert!(
+        inside.starts_with("node_modules/x: off, by built-in rule node_modules:"),
+        "{inside}"
+    );
     let itself = told("node_modules");
     assert!(
         itself.starts_with("node_modules: guard, no rule") && itself.contains("nothing is there now; for a directory by that name, and what is in it: off, by built-in rule node_modules"),
@@ -323,12 +398,16 @@ fn why_says_that_the_rules_are_wrong() {
     let done = run(&tree, &["why", "--owner", "a", "f"]);
     let screen = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(
-        screen.contains(".unclobber.toml:2") && screen.contains("`run` and `mount` refuse to start until that is corrected"),
+        screen.contains(".unclobber.toml:2")
+            && screen.contains("`run` and `mount` refuse to start until that is corrected"),
         "{screen}"
     );
     tree.remove(".unclobber.toml");
     let done = run(&tree, &["why", "--owner", "a", "f"]);
-    assert!(!String::from_utf8_lossy(&done.stdout).contains("refuse to start"), "{done:?}");
+    assert!(
+        !String::from_utf8_lossy(&done.stdout).contains("refuse to start"),
+        "{done:?}"
+    );
 }
 
 // semantics: A10
@@ -341,7 +420,9 @@ fn an_undo_says_whose_later_change_it_puts_aside() {
     fine(&b.sh("cat f; printf 'from b' | dd of=f conv=notrunc status=none"));
     let told = works(&tree, &["undo", "--owner", "a"]);
     assert!(
-        told.contains("restored f; what was there, changed since then by owner \"b\", is NOT in it any more, and kept as "),
+        told.contains(
+            "restored f; what was there, changed since then by owner \"b\", is NOT in it any more, and kept as "
+        ),
         "{told}"
     );
     let (_, rest) = told.split_once("`unclobber ").expect("a command");
@@ -355,7 +436,10 @@ fn an_undo_says_whose_later_change_it_puts_aside() {
         String::from_utf8_lossy(&done.stderr).into_owned()
     };
     let other = hint(&["undo", "--owner", "c"]);
-    assert!(other.contains("nothing to undo") && other.contains("attic list"), "{other}");
+    assert!(
+        other.contains("nothing to undo") && other.contains("attic list"),
+        "{other}"
+    );
     fine(&b.sh("cat f; echo more >f"));
     let other = hint(&["undo", "--owner", "c"]);
     assert!(other.contains("changes of b displaced"), "{other}");
@@ -373,7 +457,10 @@ fn a_mount_that_observes_keeps_nothing_and_counts_no_refusals() {
     let mut a = Session::guarded(&tree, "a", &["--mode", "observe"]);
     fine(&a.sh("echo x >f; rm g"));
     let status = works(&tree, &["status", "."]);
-    let row = status.lines().find(|line| line.trim_start().starts_with("a ")).unwrap_or_default();
+    let row = status
+        .lines()
+        .find(|line| line.trim_start().starts_with("a "))
+        .unwrap_or_default();
     let numbers: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(numbers, ["a", "0", "0", "1"], "{status}");
     assert!(status.contains("would be refused"), "{status}");

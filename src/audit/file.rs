@@ -41,7 +41,11 @@ impl EventFile {
         let (file, length) = open(&options.path)?;
         // Whoever wrote to it last may have been killed within a line.
         let torn = length > 0;
-        let before = if torn { options.path.clone() } else { numbered(&options.path, 1) };
+        let before = if torn {
+            options.path.clone()
+        } else {
+            numbered(&options.path, 1)
+        };
         Ok(Self {
             unended: last_line(&before).is_some_and(|line| !is_end(&line)),
             options,
@@ -117,8 +121,8 @@ fn last_line(path: &Path) -> Option<Vec<u8>> {
     let start = found.len().saturating_sub(MOST);
     let mut text = vec![0; usize::try_from(found.len() - start).ok()?];
     file.read_exact_at(&mut text, start).ok()?;
-    let lines = text.split(|byte| *byte == b'\n');
-    lines.filter(|line| !line.is_empty()).last().map(<[u8]>::to_vec)
+    let mut lines = text.rsplit(|byte| *byte == b'\n');
+    lines.find(|line| !line.is_empty()).map(<[u8]>::to_vec)
 }
 
 fn is_end(line: &[u8]) -> bool {

@@ -200,7 +200,7 @@ impl Attic {
         let of_others = |later: &&KeptInfo| {
             later.path == noted.path && later.id > noted.id && later.owner != noted.owner && later.operation != UNDO
         };
-        let displaced = all.iter().filter_map(|kept| kept.note.as_ref()).filter(of_others).next_back();
+        let displaced = all.iter().filter_map(|kept| kept.note.as_ref()).rfind(of_others);
         self.last_changed_by(&noted.path)
             .filter(|by| *by != noted.owner)
             .or_else(|| displaced.map(|later| later.owner.clone()))

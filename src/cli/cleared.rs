@@ -90,10 +90,12 @@ fn of_answer(found: &Explanation, event: &Value) -> Option<Cleared> {
     }
     let since = event["time"].as_str()?;
     let made = |nsec: Option<u32>| {
-        let at = |changed: &Changed, sec| rfc3339(Timestamp {
-            sec,
-            nsec: nsec.unwrap_or(changed.nsec),
-        });
+        let at = |changed: &Changed, sec| {
+            rfc3339(Timestamp {
+                sec,
+                nsec: nsec.unwrap_or(changed.nsec),
+            })
+        };
         let of = |changed: &Changed| changed.own && changed.at.is_some_and(|sec| at(changed, sec).as_str() > since);
         view.changed.as_ref().is_some_and(of)
     };

@@ -266,7 +266,10 @@ impl Host for Plug {
         });
         let id = self.guard.events().watch(None, told);
         let notices = &self.guard.events().notices;
-        let notice = notices.listen(owner, Box::new(move |line: &str, path: &str| also(notice_of(line, path))));
+        let notice = notices.listen(
+            owner,
+            Box::new(move |line: &str, path: &str| also(notice_of(line, path))),
+        );
         Box::new(Watch {
             guard: Arc::clone(&self.guard),
             id,

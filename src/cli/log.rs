@@ -154,7 +154,12 @@ impl Folding {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         match std::mem::take(&mut self.again) {
             0 => String::new(),
-            count => format!("{}  {}: the same again, {}\n", self.last, self.what, counted(count, "time")),
+            count => format!(
+                "{}  {}: the same again, {}\n",
+                self.last,
+                self.what,
+                counted(count, "time")
+            ),
         }
     }
 }
@@ -181,7 +186,9 @@ impl Filter {
         let path = args.path.as_deref().map(Glob::new);
         let path = path.transpose().map_err(|error| {
             Problem::new("wrong command line: --path", error)
-                .hint("a pattern as in .gitignore, in quotes: 'src/**', '*.rs'; a [ that is meant itself is written \\[")
+                .hint(
+                    "a pattern as in .gitignore, in quotes: 'src/**', '*.rs'; a [ that is meant itself is written \\[",
+                )
                 .code(super::output::USAGE)
         })?;
         Ok(Self {

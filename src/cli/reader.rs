@@ -115,12 +115,21 @@ mod tests {
         };
         for (line, shown) in [
             ("refused: open a b: FS_X (y): z", "refused: open /w/a b: FS_X (y): z"),
-            ("would be refused: write to d/f: FS_X (y): z", "would be refused: write to /w/d/f: FS_X (y): z"),
-            ("3 more refusals could not be shown", "3 more refusals could not be shown"),
+            (
+                "would be refused: write to d/f: FS_X (y): z",
+                "would be refused: write to /w/d/f: FS_X (y): z",
+            ),
+            (
+                "3 more refusals could not be shown",
+                "3 more refusals could not be shown",
+            ),
         ] {
             assert_eq!(reader().bare(&told(line)), shown);
         }
-        assert_eq!(Reader::default().bare(&told("refused: open a: FS_X")), "refused: open a: FS_X");
+        assert_eq!(
+            Reader::default().bare(&told("refused: open a: FS_X")),
+            "refused: open a: FS_X"
+        );
     }
 
     #[test]

@@ -86,7 +86,9 @@ impl Refusals {
         };
         self.total += 1;
         let key = Key::of(event);
-        let line = self.reader.line(&refusal.line, (&key.path, &key.code), event["id"].as_str());
+        let line = self
+            .reader
+            .line(&refusal.line, (&key.path, &key.code), event["id"].as_str());
         let again = event["again"].as_bool().unwrap_or(false);
         let is_full = self.all.len() >= MOST;
         let index = self.all.len();
@@ -197,7 +199,10 @@ impl Refusals {
                     let show = self.reader.show_kept(id);
                     format!("what was written is NOT in the file, but kept in the attic: `{show}`; {step}")
                 }
-                (Some(id), Some(_)) => format!("{step}; what was written before is in the attic: `{}`", self.reader.show_kept(id)),
+                (Some(id), Some(_)) => format!(
+                    "{step}; what was written before is in the attic: `{}`",
+                    self.reader.show_kept(id)
+                ),
             };
             lines.push(format!(
                 "  {} x {} {}: {step}",

@@ -15,8 +15,8 @@ use super::guarding;
 use super::mounting;
 use super::output::{Problem, RUN_FAILED, complain, note};
 use super::place::{self, Place};
-use super::recording::RecordingArgs;
 use super::reader::{Reader, directory_to_name};
+use super::recording::RecordingArgs;
 use super::refusals::Refusals;
 use super::report_diff;
 use super::run_child::{self, Child, Ended, View};
@@ -61,7 +61,11 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         let mut session = Session::begin(client)?;
         session.owner = owner;
         session.reader.root = root_to_tell(&guarded.mount.point, &guarded.mount.point);
-        session.reader.directory = session.client.status().ok().and_then(|status| directory_to_name(Path::new(&status.root)));
+        session.reader.directory = session
+            .client
+            .status()
+            .ok()
+            .and_then(|status| directory_to_name(Path::new(&status.root)));
         if guarded.mount.root != Path::new("/") {
             // Only a part is shown there: paths of the whole lead nowhere from it.
             session.reader.root = None;

@@ -230,7 +230,10 @@ mod tests {
             guard: "fe00-1".to_owned(),
             age: 26,
             linger: 600,
-            mounts: vec![mount("by session", Mode::Enforce, false), mount("A", Mode::Observe, true)],
+            mounts: vec![
+                mount("by session", Mode::Enforce, false),
+                mount("A", Mode::Observe, true),
+            ],
             owners: vec![owner("A", 5, 4), owner("b", 0, 0)],
             counts: [("known files".to_owned(), 7)].into(),
             ..Status::default()
@@ -258,9 +261,15 @@ mod tests {
             text.contains("\n/x  its guard has ended") && text.contains("what to do: "),
             "{text}"
         );
-        assert!(text.contains("unclobber why FILE") && text.contains("--verbose"), "{text}");
+        assert!(
+            text.contains("unclobber why FILE") && text.contains("--verbose"),
+            "{text}"
+        );
         assert!(!text.contains("known files") && !text.contains("fe00-1"), "{text}");
-        assert_eq!(describe_all(&[], &[], false, Style::of_output()), "nothing is guarded\n");
+        assert_eq!(
+            describe_all(&[], &[], false, Style::of_output()),
+            "nothing is guarded\n"
+        );
     }
 
     #[test]

@@ -280,9 +280,15 @@ fn draw_refusals(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     let open = board.refusals.iter().filter(|entry| !entry.settled).count();
     let room = usize::from(area.height.saturating_sub(1));
     let shown = board.chosen(room);
-    let mut title = format!(" refused: {open} to be cleared, {} cleared ", board.refusals.len() - open);
+    let mut title = format!(
+        " refused: {open} to be cleared, {} cleared ",
+        board.refusals.len() - open
+    );
     if shown.len() < board.refusals.len() {
-        title = format!("{title}({} not shown: unclobber log --refused) ", board.refusals.len() - shown.len());
+        title = format!(
+            "{title}({} not shown: unclobber log --refused) ",
+            board.refusals.len() - shown.len()
+        );
     }
     let block = Block::new().borders(Borders::TOP).title(title);
     let inner = block.inner(area);
@@ -291,7 +297,10 @@ fn draw_refusals(frame: &mut Frame<'_>, board: &Board, area: Rect) {
         return frame.render_widget(Paragraph::new("nothing since this view began"), inner);
     }
     let width = usize::from(inner.width);
-    let lines: Vec<Line<'_>> = shown.into_iter().flat_map(|entry| refusal(board, entry, width)).collect();
+    let lines: Vec<Line<'_>> = shown
+        .into_iter()
+        .flat_map(|entry| refusal(board, entry, width))
+        .collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
@@ -473,9 +482,20 @@ mod tests {
         board.take(more((3..=8).map(told).collect(), vec![1, 3], vec![2]), Instant::now());
         let lines = shown(&board, 80, 24);
         let of = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-        assert_eq!((of("chapter-2.txt"), of(" refused: 5 to be cleared, 2 cleared (3 not shown:")), (0, 1), "{lines:#?}");
+        assert_eq!(
+            (
+                of("chapter-2.txt"),
+                of(" refused: 5 to be cleared, 2 cleared (3 not shown:")
+            ),
+            (0, 1),
+            "{lines:#?}"
+        );
         for number in 3..=8 {
-            assert_eq!(of(&format!("chapter-{number}.txt")), usize::from(number > 4), "{lines:#?}");
+            assert_eq!(
+                of(&format!("chapter-{number}.txt")),
+                usize::from(number > 4),
+                "{lines:#?}"
+            );
         }
         board.take(more(Vec::new(), vec![1, 3, 5, 8], Vec::new()), Instant::now());
         let lines = shown(&board, 80, 24);
@@ -507,7 +527,10 @@ mod tests {
         let rows = |lines: &[String]| lines.iter().filter(|line| line.starts_with('o')).count();
         let lines = shown(&board, 80, 24);
         let below = 35 - rows(&lines);
-        assert!(lines[1].starts_with(&format!(" owners ({below} more below) ")), "{lines:#?}");
+        assert!(
+            lines[1].starts_with(&format!(" owners ({below} more below) ")),
+            "{lines:#?}"
+        );
         board.scroll(3);
         let lines = shown(&board, 80, 24);
         assert!(

@@ -70,8 +70,15 @@ impl About<'_> {
             facts.push(("last refusal", format!("{}: {}", ago(told.at), self.told(told))));
         }
         if let Some((told, id)) = view.lost.as_ref().and_then(|told| Some((told, told.kept.as_deref()?))) {
-            let wrote = if self.own.is_some() { "what you wrote" } else { "what it wrote" };
-            let kept = format!("{wrote} {} is NOT in this file, but in the attic: outside the mount,", ago(told.at));
+            let wrote = if self.own.is_some() {
+                "what you wrote"
+            } else {
+                "what it wrote"
+            };
+            let kept = format!(
+                "{wrote} {} is NOT in this file, but in the attic: outside the mount,",
+                ago(told.at)
+            );
             facts.push(("not in it", format!("{kept} `{}`", self.show_kept(id))));
         }
         for (name, fact) in facts {
@@ -162,7 +169,11 @@ impl About<'_> {
             .modified
             .map_or_else(String::new, |at| format!(", changed {}", ago(at)));
         let writer = found.being_written_by.as_deref().map_or_else(String::new, |owner| {
-            format!("; owner {} is writing it at this moment{}", quoted(owner), self.writer())
+            format!(
+                "; owner {} is writing it at this moment{}",
+                quoted(owner),
+                self.writer()
+            )
         });
         match found.there.as_str() {
             "nothing" => "nothing".to_owned(),

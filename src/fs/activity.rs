@@ -187,7 +187,8 @@ impl Guard {
     fn last_touched(&self, owner: OwnerId) -> Option<String> {
         let at = self.touched.last(owner)?;
         let dir = at.dir.as_ref()?;
-        let is_gone = matches!(self.store.peek(dir, &at.name), Ok(None)) && !dir.names().lock().staged.contains_key(&at.name);
+        let is_gone =
+            matches!(self.store.peek(dir, &at.name), Ok(None)) && !dir.names().lock().staged.contains_key(&at.name);
         (!is_gone).then(|| short(self.path_of(&at)))
     }
 
@@ -228,7 +229,9 @@ impl Guard {
             operation: match intent {
                 Intent::Remove => Operation::Remove,
                 Intent::Edit => Operation::Edit,
-                Intent::Create | Intent::Replace | Intent::RenameOver | Intent::Link | Intent::Append => Operation::Write,
+                Intent::Create | Intent::Replace | Intent::RenameOver | Intent::Link | Intent::Append => {
+                    Operation::Write
+                }
             },
             owners: &[Some(report.owner)],
             policy: Policy::default(),

@@ -91,7 +91,9 @@ impl Mount {
             }
         };
         if done.is_ok() {
-            self.guard().touched.renamed(who.owner, (&from, old_name), (&to, new_name));
+            self.guard()
+                .touched
+                .renamed(who.owner, (&from, old_name), (&to, new_name));
             self.name_changed(&from, old_name);
             self.name_changed(&to, new_name);
         }

@@ -192,12 +192,20 @@ fn a_mount_that_has_ended_leaves_nothing_in_the_daemon() {
             use_it("1");
             let guard = place.guards()[0];
             let settled = || counted(place, "known files") <= 2;
-            assert!(wait_until(PATIENCE, settled), "{}", place.unclobber(&["status", "--verbose"]).out);
+            assert!(
+                wait_until(PATIENCE, settled),
+                "{}",
+                place.unclobber(&["status", "--verbose"]).out
+            );
             let (before, threads) = (descriptors(guard), threads(guard));
             for name in ["2", "3", "4"] {
                 use_it(name);
             }
-            assert!(wait_until(PATIENCE, settled), "{}", place.unclobber(&["status", "--verbose"]).out);
+            assert!(
+                wait_until(PATIENCE, settled),
+                "{}",
+                place.unclobber(&["status", "--verbose"]).out
+            );
             assert!(
                 wait_until(PATIENCE, || descriptors(guard) <= before
                     && self::threads(guard) <= threads),

@@ -209,7 +209,10 @@ fn an_exception_is_noted_and_no_refusal_and_a_change_of_the_rules_is_one() {
         ),
         "{refusal}"
     );
-    assert_eq!(refusal["step"], "change them outside the mount, or mount with --rules-writable");
+    assert_eq!(
+        refusal["step"],
+        "change them outside the mount, or mount with --rules-writable"
+    );
     let note = notes[1];
     assert_eq!(
         (&note["owner"], &note["operation"], &note["path"]),

@@ -380,7 +380,12 @@ fn of_the_file_of_rules_it_is_said_that_nothing_changes_it_here() {
     ];
     for (operation, command, error) in tries {
         let answer = ask(&mut a, &format!("--op {operation} .unclobber.toml"));
-        is(&answer, 1, "current", if operation == "create" { "fails" } else { "refused" });
+        is(
+            &answer,
+            1,
+            "current",
+            if operation == "create" { "fails" } else { "refused" },
+        );
         let told = view(&answer.1);
         assert_eq!(
             (&told["error"], &told["protected"]),
@@ -396,7 +401,10 @@ fn of_the_file_of_rules_it_is_said_that_nothing_changes_it_here() {
     }
     let screen = a.sh(&why(".unclobber.toml"));
     assert!(
-        screen.stdout.contains("REFUSED, with the error \"Read-only file system\" (FS_RULES_FIXED)") && !screen.stdout.contains("no refusal of unclobber"),
+        screen
+            .stdout
+            .contains("REFUSED, with the error \"Read-only file system\" (FS_RULES_FIXED)")
+            && !screen.stdout.contains("no refusal of unclobber"),
         "{screen:?}"
     );
     tree.remove(".unclobber.toml");
