@@ -260,7 +260,7 @@ fn the_summary_names_the_command_that_shows_what_has_changed() {
     assert!(shown.contains("-old\n+new\n"), "{shown}");
 }
 
-// semantics: L13 R1 R2 E8
+// semantics: E12 L13 R1 R2 E8
 #[test]
 fn a_change_of_the_rules_is_refused_on_record() {
     let Some((tree, mut a, _b)) = pair("the rules on record", &[]) else {

@@ -15,10 +15,10 @@ use super::handle::FileHandle;
 use super::mount::Mount;
 use crate::audit::Details;
 use crate::clock;
-use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
+use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why, Writer};
 use crate::store::{Changing, FileState, KeptInfo, Node, Slot, TakenAway};
 use crate::sync::MutexGuard;
-use crate::sys::Stat;
+use crate::sys::{self, Stat};
 
 /// Time for which the first writes through a handle that made or emptied a file are waited for, unless it is flushed or
 /// closed before: until then, what is there is half of a change.
@@ -194,6 +194,13 @@ pub(super) fn others_write_on(state: &FileState, owner: OwnerId) -> bool {
         .changing
         .iter()
         .any(|changing| changing.unjudged && is_others(changing, owner))
+}
+
+/// The process through whose handle a file is being written.
+pub(super) fn writer_of(changing: &Changing) -> Option<Writer> {
+    let pid = changing.process?.tgid;
+    let command = sys::command_of(pid).ok()?;
+    Some(Writer { command, pid })
 }
 
 /// Notes that an owner has taken the file's last name away, and where it is kept.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::caller::At;
-use super::changing::change_under_way;
+use super::changing::{change_under_way, writer_of};
 use super::difference::{Difference, compare};
 use super::errno::{Result, errno_text, refusal_errno};
 use super::explained::{
     Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View, Writing,
 };
-use super::judge::{Finding, Strictness, mode_lets_read, there, writer_of};
+use super::judge::{Finding, Strictness, mode_lets_read, there};
 use super::ledger::Present;
 use super::mount::Mount;
 use super::spot::Spot;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::caller::{At, Reported, Who};
-use super::changing::change_unsettled;
+use super::changing::{change_unsettled, writer_of};
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::Judged;
 use super::ledger::{Present, entry_key};
@@ -558,13 +558,6 @@ fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str 
         | Why::NothingThere
         | Why::RulesFixed => reason.rule(),
     }
-}
-
-/// The process through whose handle a file is being written.
-pub(super) fn writer_of(changing: &Changing) -> Option<Writer> {
-    let pid = changing.process?.tgid;
-    let command = sys::command_of(pid).ok()?;
-    Some(Writer { command, pid })
 }
 
 /// Whether the caller could take the step `read the file`.
