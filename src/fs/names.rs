@@ -115,7 +115,8 @@ impl Mount {
         };
         // Content that another name still leads to is not displaced.
         let last = stat.nlink <= 1;
-        let keep = last && (keep == Keep::Yes || others_write_on(&state, who.owner)) && guard.store.attic().is_on();
+        let unseen = keep == Keep::Yes;
+        let keep = last && (unseen || others_write_on(&state, who.owner)) && guard.store.attic().is_on();
         let expected = Expected {
             key: node.key(),
             token: stat.token(),
@@ -132,6 +133,9 @@ impl Mount {
                 });
             }
         };
+        // An outsider may have taken the other names away meanwhile: then this was the last.
+        let is_last_now = || guard.store.stat(node).is_ok_and(|stat| stat.nlink <= 1);
+        let keep = keep || unseen && !last && slot.is_some() && is_last_now();
         state.in_attic = keep && slot.is_some();
         if last {
             note_taken_away(&mut state, (who.owner, "unlink"), stat, slot.as_ref().filter(|_| keep));
