@@ -31,6 +31,7 @@ mod lookup;
 mod mount;
 mod moved;
 mod names;
+mod observe;
 mod open;
 #[doc(hidden)]
 pub mod probe;

@@ -29,7 +29,7 @@ pub use attr::{TimeSet, access, chmod, chown, get_xattr, list_xattr, remove_xatt
 pub use cred::{CredScope, Creds, as_caller, keep_serving_capabilities};
 pub use data::{
     Lease, Statfs, clone_content, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite,
-    pwrite_append, seek, statfs, syncfs, write_lease,
+    pwrite_append, seek, start_writeback, statfs, syncfs, write_lease,
 };
 pub use dir::{DirEntries, DirEntry, read_dir_entries, seek_dir};
 pub use error::{Result, SysError};
