@@ -14,20 +14,6 @@ pub fn now() -> Timestamp {
     }
 }
 
-/// The time that the kernel dates changes by where it does so coarsely: that of its last tick.
-#[must_use]
-pub fn coarse() -> Timestamp {
-    // Every kernel has this clock.
-    let at = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME_COARSE);
-    at.map_or_else(
-        |_| now(),
-        |at| Timestamp {
-            sec: at.tv_sec(),
-            nsec: u32::try_from(at.tv_nsec()).unwrap_or(0),
-        },
-    )
-}
-
 /// A time as people write it: `2026-01-31T23:59:59Z`.
 #[must_use]
 pub fn utc(at: Timestamp) -> String {

@@ -428,7 +428,9 @@ fn what_an_outsider_writes_after_the_close_is_not_put_down_to_who_closed() {
             );
             // The kernel tells the last close when it likes.
             let (tell, told) = crossbeam_channel::bounded::<()>(1);
-            let held = once(point::RELEASE_ARRIVED, move || drop(told.recv_timeout(PATIENCE)));
+            let held = once(point::RELEASE_ARRIVED, move || {
+                let _told_or_failed = told.recv_timeout(PATIENCE);
+            });
             fs::write(a.join("f"), "own").unwrap();
             fs::write(tree.backing.join("f"), "outsider").unwrap();
             assert_eq!(errno(change(&a.join("f"))), Some(Errno::ESTALE), "{cache:?}");

@@ -143,7 +143,7 @@ impl Drop for Named<'_> {
 
 /// What is left of the tick that a time was taken in; nothing when it is over.
 fn left_of(tick: Duration, at: Timestamp) -> Option<Duration> {
-    left_at(tick, at, clock::now(), clock::coarse())
+    left_at(tick, at, clock::now(), sys::coarse_time())
 }
 
 fn left_at(tick: Duration, at: Timestamp, now: Timestamp, coarse: Timestamp) -> Option<Duration> {
