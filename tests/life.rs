@@ -232,6 +232,44 @@ fn a_named_owner_goes_on_where_it_was() {
 }
 
 #[test]
+fn guards_of_a_directory_and_of_one_below_it_are_told_of_each_other() {
+    let Some(place) = Place::new() else { return };
+    let told = |words: &[&str]| {
+        let output = place.run(words);
+        assert_eq!(code(&output), 0, "{output:?}");
+        text(&output.stderr)
+    };
+    let sub = place.dir.join("sub");
+    let (dir, sub) = (place.dir.to_str().expect("a path"), sub.to_str().expect("a path"));
+    assert_eq!(told(&["run", "--owner", "A", "--", "true"]), "");
+    let below = told(&["run", "--workspace", sub, "--owner", "B", "--linger", "0", "--", "true"]);
+    assert!(
+        below.contains(&format!("{sub} is inside {dir}, which is guarded already")),
+        "{below}"
+    );
+    // The step: one guard, and nothing to say.
+    let joined = [
+        "run",
+        "--workspace",
+        dir,
+        "--owner",
+        "B",
+        "--",
+        "sh",
+        "-c",
+        "cd sub && pwd",
+    ];
+    assert_eq!(told(&joined), "");
+    place.kill_guard(unclobber::sys::SIGTERM);
+    assert!(told(&["run", "--workspace", sub, "--owner", "B", "--", "true"]).is_empty());
+    let above = told(&["run", "--owner", "A", "--", "true"]);
+    assert!(
+        above.contains(&format!("{sub}, inside {dir}, is guarded already")),
+        "{above}"
+    );
+}
+
+#[test]
 fn a_run_inside_joins_below_and_cannot_mount() {
     let Some(place) = Place::new() else { return };
     let script = format!("{PROGRAM} run --owner B -- true && {PROGRAM} status && {PROGRAM} mount .");
