@@ -270,9 +270,7 @@ impl Guard {
 
     /// Begins a mount.
     pub fn add_mount(self: &Arc<Self>, options: MountOptions) -> Arc<Mount> {
-        if options.policy.cache == CacheRule::Coherent && options.pids_visible {
-            self.begin_watch();
-        }
+        let watched = options.policy.cache == CacheRule::Coherent && options.pids_visible;
         let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
         let mount = Arc::new(Mount::new(Arc::clone(self), id, options));
         mount.tell_virtual_name();
@@ -280,6 +278,9 @@ impl Guard {
         mounts.retain(|known| known.strong_count() > 0);
         mounts.push(Arc::downgrade(&mount));
         drop(mounts);
+        if watched {
+            self.begin_watch();
+        }
         self.settle_access_times();
         mount
     }

@@ -47,6 +47,7 @@ fn run(guard: &Weak<Guard>) {
             }
             if ticks.is_multiple_of(RULES) || guard.rules_moved() {
                 guard.refresh_rules();
+                guard.rest_watch();
             }
             if ticks.is_multiple_of(SLOW) {
                 guard.tidy();

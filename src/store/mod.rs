@@ -171,6 +171,22 @@ impl Store {
         Ok(watch)
     }
 
+    /// Lets a watch rest.
+    ///
+    /// # Errors
+    /// If the root cannot be opened again.
+    pub fn watch_nothing(&self, watch: &Watch) -> Result<()> {
+        Ok(watch.rest(&*self.fd(&self.root)?)?)
+    }
+
+    /// Lets a watch go on.
+    ///
+    /// # Errors
+    /// As of [`Store::watch`].
+    pub fn watch_again(&self, watch: &Watch) -> Result<()> {
+        Ok(watch.resume(&*self.fd(&self.root)?)?)
+    }
+
     /// The known node of a file handle.
     pub fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
         self.table.by_handle(bytes)
