@@ -5,6 +5,7 @@
 
 mod absent;
 mod activity;
+mod again;
 mod allow;
 mod attr;
 mod cache;
@@ -283,7 +284,7 @@ impl Guard {
         mount
     }
 
-    /// All mounts are served by one mount of the guard's own: access times stand still where all of them want that.
+    /// All mounts are served by one mount of the guard's own: access times move as all of them want, else as behind them.
     pub(super) fn settle_access_times(&self) {
         let mounts = self.mounts();
         if !mounts.is_empty() {

@@ -11,6 +11,7 @@ mod error;
 mod kept;
 mod node;
 mod replace;
+mod search;
 mod table;
 mod ticks;
 
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
+use crate::sync::Mutex;
 use crate::sys::{self, AccessTimes, Handle, Stat, Watch};
 use table::{FdCache, Table};
 
@@ -59,6 +61,8 @@ pub struct Store {
     dev: u64,
     table: Arc<Table>,
     fds: FdCache,
+    /// Where numbers were met, while somebody asks for them.
+    numbers: Mutex<Option<search::Numbers>>,
     features: Features,
     attic: Attic,
     /// Set once `RENAME_EXCHANGE` has been refused by the backing filesystem.
@@ -111,6 +115,7 @@ impl Store {
             mount,
             table,
             fds: FdCache::new(max_fds),
+            numbers: Mutex::default(),
             features: Features {
                 tmpfile,
                 handles,
