@@ -149,11 +149,12 @@ impl Host for Plug {
         let own: Result<Vec<_>, _> = mount.rules.own.iter().map(|word| rules::parse_word(word)).collect();
         let options = MountOptions {
             policy: policy(&mount.policy),
+        let access_times = access_times(&mount);
             attribution,
             label: mount.label,
             multi_user: mount.multi_user,
             read_only: mount.read_only,
-            noatime: mount.noatime,
+            access_times,
             only_ids: mount.only_ids,
             pids_visible: mount.pids_visible,
             rules: RuleOptions {
@@ -350,7 +351,15 @@ impl Serving for Served {
     }
 
     fn wait(self: Box<Self>) -> io::Result<()> {
-        self.0.wait()
+        self.serving.wait()
+    }
+}
+
+fn access_times(mount: &Serve) -> Option<sys::AccessTimes> {
+    match (mount.noatime, mount.strictatime) {
+        (true, _) => Some(sys::AccessTimes::Still),
+        (false, true) => Some(sys::AccessTimes::Strict),
+        (false, false) => None,
     }
 }
 

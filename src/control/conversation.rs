@@ -190,6 +190,7 @@ impl Conversation {
             multi_user: attach.multi_user,
             read_only: attach.read_only,
             noatime: attach.noatime,
+            strictatime: attach.strictatime,
             only_ids: attach.only_ids,
             pids_visible: self.peer.pid != 0,
             rules: attach.rules.clone(),

@@ -123,6 +123,8 @@ pub struct Serve {
     pub read_only: bool,
     /// Access times stand still.
     pub noatime: bool,
+    /// Access times move with every access.
+    pub strictatime: bool,
     /// The only ids that exist in the user namespace it was mounted in.
     pub only_ids: Option<(u32, u32)>,
     /// Whether callers' process ids can be seen from here.

@@ -127,14 +127,13 @@ impl Store {
         })
     }
 
-    /// Lets access times stand still, or move as on the mount that the root was given on. Only by a mount of our own, so
-    /// that it concerns nobody else.
-    pub fn keep_access_times(&self, still: bool) {
+    /// Lets access times move so, or as on the mount that the root was given on. Only by a mount of our own, so that it
+    /// concerns nobody else.
+    pub fn move_access_times(&self, wish: Option<AccessTimes>) {
         let Some(mount) = self.mount.as_ref().filter(|_| self.is_private) else {
             return;
         };
-        let times = if still { AccessTimes::Still } else { self.access_times };
-        if let Err(error) = sys::set_access_times(mount, times) {
+        if let Err(error) = sys::set_access_times(mount, wish.unwrap_or(self.access_times)) {
             log::info!("access times move as the backing mount says: {error}");
         }
     }
