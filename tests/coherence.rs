@@ -370,18 +370,41 @@ fn a_program_made_through_the_mount_can_be_executed_past_it() {
         options.write(true).create(true).create_new(exclusive).mode(0o755);
         let mut file = options.open(m.join(name)).unwrap();
         std::io::copy(&mut File::open("/bin/true").unwrap(), &mut file).unwrap();
+        // Whoever reads it beside its writer, and longer than that, keeps nobody from it.
+        let beside = File::open(m.join(name)).unwrap();
         drop(file);
-        // The daemon is told of the last close after it has returned.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            match std::process::Command::new(tree.backing.join(name)).status() {
-                Ok(status) => break assert!(status.success(), "{name}"),
-                Err(error) => assert!(Instant::now() < deadline, "{name}: {error}"),
-            }
-            thread::yield_now();
-        }
+        let done = in_time(name, || std::process::Command::new(tree.backing.join(name)).status());
+        assert!(done.success(), "{name}");
         assert!(std::process::Command::new(m.join(name)).status().unwrap().success());
+        drop(beside);
     }
+}
+
+/// The daemon is told of the last close after it has returned.
+fn in_time<T, E: std::fmt::Debug>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{what}: {error:?}"),
+        }
+        thread::yield_now();
+    }
+}
+
+/// Whoever takes a lease for writing must be the only one that has the file open: the daemon has none open that is closed.
+#[test]
+fn a_file_that_was_read_through_the_mount_can_be_leased_past_it() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "content").unwrap());
+    let m = tree.owner("a");
+    assert_eq!(fs::read_to_string(m.join("f")).unwrap(), "content");
+    let past = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(tree.backing.join("f"))
+        .unwrap();
+    drop(in_time("a lease", || sys::write_lease(&past)));
+    assert_eq!(fs::read_to_string(m.join("f")).unwrap(), "content");
 }
 
 /// That a file has no capabilities is remembered, since the kernel asks before it writes: not longer than it is true.

@@ -50,14 +50,17 @@ impl Front {
     fn registration(
         &self,
         opened: &Opened,
-        register: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> io::Result<BackingId>,
+        register: impl Fn(std::os::fd::BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<Option<Arc<BackingId>>, Errno> {
         if !matches!(opened.io, IoMode::Passthrough | IoMode::PassthroughDirect) {
             return Ok(None);
         }
-        let (node, reads) = (opened.file.node(), !opened.file.writes());
-        let by = (opened.file.file().as_fd(), register);
-        match self.backings.hold((node.id(), node.key()), opened.handle, reads, by) {
+        let (node, file) = (opened.file.node(), &opened.file);
+        let made = || match self.mount.path_of_open(file).map(|path| register(path.as_fd())) {
+            Some(Ok(backing)) => Ok((backing, true)),
+            Some(Err(_)) | None => Ok((register(file.file().as_fd())?, !file.writes())),
+        };
+        match self.backings.hold((node.id(), node.key()), opened.handle, made) {
             Ok(held) => Ok(Some(held)),
             Err(error) => {
                 log::warn!("the kernel did not register a file for passthrough: {error}");
@@ -335,8 +338,8 @@ impl Filesystem for Front {
         let (generation, handle) = (generation(&entry.attr), FileHandle(opened.handle));
         let attr = attr(&entry.attr);
         match self.registration(&opened, |fd| reply.open_backing(fd)) {
-            Ok(Some(backing)) => reply.created_passthrough(&ttl, &attr, GENERATION, handle, bits, &backing),
-            Ok(None) => reply.created(&ttl, &attr, GENERATION, handle, bits),
+            Ok(Some(backing)) => reply.created_passthrough(&ttl, &attr, generation, handle, bits, &backing),
+            Ok(None) => reply.created(&ttl, &attr, generation, handle, bits),
             Err(error) => {
                 self.mount.release(opened.handle);
                 reply.error(error);
