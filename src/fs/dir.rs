@@ -5,7 +5,6 @@
     reason = "a lock is held from the check to the change on purpose"
 )]
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,13 +29,18 @@ pub(super) struct DirHandle {
 }
 
 /// One pass over a directory. Positions given to the kernel are counted from 1, so that names which exist only
-/// through the mount have positions too.
+/// through the mount have positions too: they come first. Of the others a position is kept as the backing filesystem's own,
+/// and names only as far as they were read last.
 #[derive(Debug, Default)]
 struct Listing {
-    /// Everything read so far, in order; a position is an index into it.
-    read: Vec<Item>,
-    /// Names that exist only through the mount, listed first.
-    staged: HashSet<OsString>,
+    /// Names that exist only through the mount, in their order.
+    staged: Vec<Item>,
+    /// Where the backing listing goes on after each name that was read.
+    cookies: Vec<i64>,
+    /// What was read last.
+    batch: Vec<Item>,
+    /// How many names were read before that.
+    first: usize,
     /// The backing directory has no more.
     complete: bool,
 }
@@ -100,13 +104,7 @@ impl Mount {
             self.rewind(&open, &mut listing)?;
         }
         let mut index = usize::try_from(position).unwrap_or(usize::MAX);
-        loop {
-            while index >= listing.read.len() && !listing.complete {
-                self.read_more(&open, &mut listing)?;
-            }
-            let Some(item) = listing.read.get(index) else {
-                return Ok(());
-            };
+        while let Some(item) = self.item(&open, &mut listing, index)? {
             index += 1;
             let next = index as u64;
             if fill(DirItem {
@@ -115,9 +113,32 @@ impl Mount {
                 kind: item.kind,
                 name: &item.name,
             }) {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// The name at a position, which was given out, or is the next.
+    fn item<'a>(&self, open: &DirHandle, listing: &'a mut Listing, index: usize) -> Result<Option<&'a Item>> {
+        let Some(index) = index.checked_sub(listing.staged.len()) else {
+            return Ok(listing.staged.get(index));
+        };
+        if index < listing.first || index > listing.first + listing.batch.len() {
+            // Not where it was left: a program has gone back to where it was before.
+            if index > listing.cookies.len() {
+                return Ok(None);
+            }
+            listing.cookies.truncate(index);
+            sys::seek_dir(&open.dir, listing.cookies.last().copied().unwrap_or(0))?;
+            listing.batch.clear();
+            listing.first = index;
+            listing.complete = false;
+        }
+        while index == listing.first + listing.batch.len() && !listing.complete {
+            self.read_more(open, listing)?;
+        }
+        Ok(listing.batch.get(index - listing.first))
     }
 
     /// The directory of a handle.
@@ -131,8 +152,7 @@ impl Mount {
         if open.node.has_staged() {
             let names = open.node.names().lock();
             for (name, node) in &names.staged {
-                listing.staged.insert(name.to_os_string());
-                listing.read.push(Item {
+                listing.staged.push(Item {
                     ino: node.id(),
                     kind: c::DT_REG,
                     name: name.to_os_string(),
@@ -146,12 +166,21 @@ impl Mount {
         let mut buffer = vec![0; BATCH];
         let batch = sys::read_dir_entries(&open.dir, &mut buffer)?;
         listing.complete = batch.is_empty();
+        if listing.complete {
+            return Ok(());
+        }
+        listing.first += listing.batch.len();
+        listing.batch.clear();
         for entry in batch {
             // A name published since the listing began is in both.
-            if listing.staged.contains(entry.name) || self.guard().store.is_hidden(&open.node, entry.name) {
+            let known = listing
+                .staged
+                .binary_search_by(|item| item.name.as_os_str().cmp(entry.name));
+            if known.is_ok() || self.guard().store.is_hidden(&open.node, entry.name) {
                 continue;
             }
-            listing.read.push(Item {
+            listing.cookies.push(entry.offset);
+            listing.batch.push(Item {
                 ino: entry.ino,
                 kind: entry.kind,
                 name: entry.name.to_owned(),
