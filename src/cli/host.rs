@@ -142,6 +142,9 @@ impl Host for Plug {
     }
 
     fn serve(&self, mount: Serve, fuse: OwnedFd) -> io::Result<Box<dyn Serving>> {
+        if !sys::is_fuse_device(&fuse)? {
+            return Err(io::Error::other("the descriptor that came with it is not of /dev/fuse"));
+        }
         let attribution = match mount.attribution {
             ServeFor::Owner(owner) => Attribution::Fixed(owner),
             ServeFor::By(rule) => Attribution::By(owner_by(rule)),
@@ -163,7 +166,9 @@ impl Host for Plug {
                 self_allow: mount.rules.self_allow,
             },
         };
-        Ok(Box::new(Served(front::serve(&self.guard, options, fuse)?)))
+        let device = sys::fuse_connection(&fuse);
+        let serving = front::serve(&self.guard, options, fuse)?;
+        Ok(Box::new(Served { serving, device }))
     }
 
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>) {
@@ -339,15 +344,22 @@ fn notice_of(line: &str) -> Refusal {
     }
 }
 
-struct Served(front::Serving);
+struct Served {
+    serving: front::Serving,
+    device: Option<u64>,
+}
 
 impl Serving for Served {
     fn data_path(&self) -> DataPath {
-        if self.0.mount().is_passthrough() {
+        if self.serving.mount().is_passthrough() {
             DataPath::Passthrough
         } else {
             DataPath::Daemon
         }
+    }
+
+    fn device(&self) -> Option<u64> {
+        self.device
     }
 
     fn wait(self: Box<Self>) -> io::Result<()> {

@@ -147,6 +147,11 @@ pub trait Serving: Send {
     /// How data travels.
     fn data_path(&self) -> DataPath;
 
+    /// The device number of the mounted filesystem, where that is known.
+    fn device(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns when the kernel has ended the connection and every file opened through it is closed.
     fn wait(self: Box<Self>) -> io::Result<()>;
 }
