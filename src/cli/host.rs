@@ -149,10 +149,10 @@ impl Host for Plug {
             ServeFor::Owner(owner) => Attribution::Fixed(owner),
             ServeFor::By(rule) => Attribution::By(owner_by(rule)),
         };
+        let access_times = access_times(&mount);
         let own: Result<Vec<_>, _> = mount.rules.own.iter().map(|word| rules::parse_word(word)).collect();
         let options = MountOptions {
             policy: policy(&mount.policy),
-        let access_times = access_times(&mount);
             attribution,
             label: mount.label,
             multi_user: mount.multi_user,

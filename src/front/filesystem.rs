@@ -123,10 +123,10 @@ impl Filesystem for Front {
         for wanted in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             if config.add_capabilities(wanted).is_err() {
-            InitFlags::FUSE_EXPORT_SUPPORT,
                 log::info!("this kernel's FUSE lacks {wanted:?}");
             }
         }
