@@ -53,6 +53,7 @@ pub(crate) const CASES: &[Case] = &[
     script!("flags of files", &["python3"], true, FLAGS),
     script!("file handles", &["python3"], true, HANDLES),
     script!("file handles of what the kernel forgot", &["python3"], true, FORGOTTEN),
+    script!("going back in a listing", &["python3"], false, SEEKING),
     script!("executing beside a reader", &["python3"], false, BESIDE),
     script!("ends of time", &["python3"], false, ENDS_OF_TIME),
     script!("set-id bits and who may keep them", &["python3"], true, SET_ID),
@@ -538,3 +539,35 @@ def run():
 w = os.open("f", os.O_WRONLY | os.O_CREAT, 0o755); os.write(w, b"#!/bin/sh\necho ran\n"); print("writing", run())
 r = os.open("f", os.O_RDONLY); print(os.read(r, 9)); os.close(w); print("beside", run())
 w = os.open("f", os.O_RDWR); print("writing again", run()); os.close(w); print(run()); os.close(r); print(run())'"##;
+
+/// A directory of several kinds of names, of which some are not published yet, and many: read, gone back in, and read again
+/// after half of the names went.
+const SEEKING: &str = r#"python3 -c '
+import ctypes, os, random
+libc = ctypes.CDLL(None, use_errno=True); libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p; libc.telldir.restype = ctypes.c_long
+def name(d):
+    e = libc.readdir(ctypes.c_void_p(d)); return e and ctypes.string_at(e + 19)
+def tell(d): return libc.telldir(ctypes.c_void_p(d))
+def seek(d, to): libc.seekdir(ctypes.c_void_p(d), ctypes.c_long(to))
+def all_from(d): return list(iter(lambda: name(d), None))
+for count in 0, 3, 5000:
+    os.mkdir("d"); open_files = [open("d/staged%d" % n, "w") for n in range(3)]
+    for n in range(count): os.mknod("d/%s%d" % ("x" * (n % 60), n))
+    d = libc.opendir(b"d"); at = []
+    while True:
+        where = tell(d); n = name(d)
+        if n is None: break
+        at.append((where, n))
+    end = tell(d); names = [n for _, n in at]; print(len(names), len(set(names)), name(d), sorted(n for n in names if b"staged" in n))
+    random.seed(1); tries = [random.randrange(len(at)) for _ in range(20)] + [0, len(at) - 1]
+    wrong = 0
+    for t in tries: seek(d, at[t][0]); wrong += name(d) != names[t]
+    seek(d, at[len(at) // 2][0]); rest = all_from(d); print("wrong", wrong, rest == names[len(at) // 2:]); seek(d, end); print("end", name(d))
+    gone = set(names[1::2]) - {b".", b".."}
+    for n in gone: os.unlink(b"d/" + n)
+    for t in 0, len(at) // 3, len(at) - 2:
+        seek(d, at[t][0]); print("after", all_from(d) == [n for n in names[t:] if n not in gone])
+    libc.rewinddir(ctypes.c_void_p(d)); print(len(all_from(d))); libc.closedir(ctypes.c_void_p(d))
+    for f in open_files: f.close()
+    for n in os.listdir("d"): os.unlink("d/" + n)
+    os.rmdir("d")'"#;
