@@ -1,10 +1,5 @@
 //! Directories: listing, with what is staged and without what is hidden, and syncing.
 
-#![expect(
-    clippy::significant_drop_tightening,
-    reason = "a lock is held from the check to the change on purpose"
-)]
-
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;

@@ -38,6 +38,19 @@ pub(super) struct Numbers {
     used: Instant,
 }
 
+impl Numbers {
+    fn way(&mut self, number: u64, root: u64) -> Option<Vec<(u64, i64)>> {
+        self.used = Instant::now();
+        let (mut way, mut at) = (Vec::new(), number);
+        while at != root {
+            let met = self.met.get(&at).filter(|_| way.len() < MAX_DEPTH)?;
+            way.push((at, met.before));
+            at = met.dir;
+        }
+        Some(way)
+    }
+}
+
 impl Store {
     /// The file of a number, if the tree has it.
     pub fn find_number(&self, number: u64) -> Option<Arc<Node>> {
@@ -116,15 +129,9 @@ impl Store {
     fn way_to(&self, number: u64) -> Option<Vec<(u64, i64)>> {
         let root = self.root.key().ino;
         let mut numbers = self.numbers.lock();
-        let numbers = numbers.as_mut()?;
-        numbers.used = Instant::now();
-        let (mut way, mut at) = (Vec::new(), number);
-        while at != root {
-            let met = numbers.met.get(&at).filter(|_| way.len() < MAX_DEPTH)?;
-            way.push((at, met.before));
-            at = met.dir;
-        }
-        Some(way)
+        let way = numbers.as_mut().and_then(|numbers| numbers.way(number, root));
+        drop(numbers);
+        way
     }
 
     /// What has this number in a directory: where it was met, or anywhere in it.
