@@ -223,7 +223,7 @@ except OSError as e: print(e.errno)";
 #[test]
 fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider() {
     type Meanwhile = fn(&Path, &Path);
-    let cases: [(Meanwhile, i32, &str); 4] = [
+    let cases: [(Meanwhile, i32, &str); 7] = [
         (|_, _| (), 0, "mwxx"),
         (
             |backing, _| {
@@ -242,9 +242,39 @@ fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider(
             ESTALE,
             "anot",
         ),
+        // By a name under which nothing is judged: no request says what is written, stored or cut off there.
+        (
+            |_, other| {
+                let file = fs::OpenOptions::new()
+                    .write(true)
+                    .open(other.with_extension("o"))
+                    .unwrap();
+                file.write_all_at(b"off the record", 0).unwrap();
+            },
+            ESTALE,
+            "off ",
+        ),
+        (
+            |_, other| {
+                let store = "import mmap, sys; f = open(sys.argv[1], 'r+b'); mmap.mmap(f.fileno(), 0)[0:4] = b'else'";
+                let mut python = Command::new("python3");
+                let stored = python.args(["-c", store]).arg(other.with_extension("o")).status();
+                assert!(stored.unwrap().success());
+            },
+            ESTALE,
+            "else",
+        ),
+        (
+            |_, other| nix::unistd::truncate(&other.with_extension("o"), 3).unwrap(),
+            ESTALE,
+            "mxx",
+        ),
     ];
     for (meanwhile, expected, left) in cases {
-        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
+        let mut tree = Tree::new(|dir| {
+            fs::write(dir.join("f"), "x".repeat(4096)).unwrap();
+            fs::hard_link(dir.join("f"), dir.join("f.o")).unwrap();
+        });
         let (a, b) = (tree.owner("a"), tree.owner("b"));
         let mut child = Command::new("python3")
             .args(["-c", STORES_THEN_WRITES])

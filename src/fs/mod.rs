@@ -5,6 +5,7 @@
 
 mod absent;
 mod activity;
+mod again;
 mod allow;
 mod attr;
 mod cache;
@@ -126,6 +127,8 @@ pub struct Guard {
     options: GuardOptions,
     mounts: Mutex<Vec<Weak<Mount>>>,
     next_mount: AtomicU64,
+    /// Held while it is said how access times move.
+    settling: Mutex<()>,
     /// Files waiting for publication, for the one-second bound.
     pub(crate) waiting: Mutex<Vec<Weak<Node>>>,
     /// Moves when a directory is renamed: levels derived from places are derived again.
@@ -221,6 +224,7 @@ impl Guard {
             options,
             mounts: Mutex::new(Vec::new()),
             next_mount: AtomicU64::new(1),
+            settling: Mutex::default(),
             waiting: Mutex::new(Vec::new()),
             places: AtomicU64::new(1),
             derived: level::Derived::default(),
@@ -285,13 +289,16 @@ impl Guard {
         mount
     }
 
-    /// All mounts are served by one mount of the guard's own: access times stand still where all of them want that.
+    /// All mounts are served by one mount of the guard's own: access times move as all of them want, else as behind them.
     pub(super) fn settle_access_times(&self) {
+        let settling = self.settling.lock();
         let mounts = self.mounts();
-        if !mounts.is_empty() {
-            self.store
-                .keep_access_times(mounts.iter().all(|mount| mount.options().noatime));
+        let mut wishes = mounts.iter().map(|mount| mount.options().access_times);
+        if let Some(first) = wishes.next() {
+            let wish = first.filter(|_| wishes.all(|wish| wish == first));
+            self.store.move_access_times(wish);
         }
+        drop(settling);
     }
 
     /// The mounts there are.

@@ -51,6 +51,7 @@ fn run(guard: &Weak<Guard>) {
             }
             if ticks.is_multiple_of(SLOW) {
                 guard.tidy();
+                guard.store.forget_numbers();
             } else if guard.store.attic().is_filling() {
                 guard.tidy_attic();
             }

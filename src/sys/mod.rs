@@ -42,8 +42,9 @@ pub use fd::{
 pub use flags::{FlagCall, FlagData, file_flags};
 pub use landlock::{enter_domain, has_domains};
 pub use mount::{
-    AccessTimes, FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device,
-    private_mount, remount, set_access_times, umount, unshare_mount_ns, unshare_user_and_mount_ns,
+    AccessTimes, FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, fuse_connection, is_fuse_device, make_slave,
+    mount_fuse, open_fuse_device, private_mount, remount, set_access_times, umount, unshare_mount_ns,
+    unshare_user_and_mount_ns,
 };
 pub use names::{link_at, link_fd_at, mkdir_at, mknod_at, readlink, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use own::{
