@@ -227,7 +227,7 @@ fn an_empty_attic_goes_while_the_guard_stays() {
     };
     // What was read before it was removed is not kept, though it goes by way of the attic.
     linger("cat f; rm f");
-    assert!(works(&tree, &["status", "."]).contains("stays 10m"));
+    assert!(works(&tree, &["status", "."]).contains("stays for 10 min"));
     assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic stays");
     // What is kept stays, until it is brought back.
     linger("rm g");

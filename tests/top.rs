@@ -142,9 +142,11 @@ fn refusals_are_shown_as_they_happen_and_q_ends_it() {
     top.shows("q quit");
     top.shows("nothing since this view began");
     assert!(!a.sh("echo mine >notes.txt").ok());
-    top.shows("FS_NOT_OBSERVED: read the file, then retry");
+    top.shows("why: \"alice\" has not read it");
+    top.shows("do: read the file, then retry");
     assert!(a.sh("cat notes.txt").ok());
     top.shows("notes.txt");
+    top.shows("cleared since");
     top.keys.write_all(b"q").expect("a key");
     assert_eq!(top.ended().0, Some(0));
 }

@@ -72,7 +72,10 @@ fn the_content_is_its_writer_s_until_that_is_closed() {
         for (way, done) in in_place(&b.join(name)) {
             assert_eq!(errno(done), Some(ESTALE), "{how}: {way}");
             let line = last_line(&tree);
-            assert!(line.contains("owner \"a\", who opened it"), "{line}");
+            assert!(
+                line.contains("owner \"a\" (") && line.contains("), who opened it"),
+                "{line}"
+            );
             assert!(line.contains("is still writing it"), "{line}");
             assert!(
                 line.ends_with("wait until the writer has closed it, read the file again, then retry"),

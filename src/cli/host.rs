@@ -182,6 +182,7 @@ impl Host for Plug {
                     ("operations".to_owned(), counts.operations),
                     ("observations".to_owned(), counts.observations),
                     ("refusals".to_owned(), counts.refusals),
+                    ("recorded refusals".to_owned(), counts.would_refuse),
                 ]
                 .into(),
             }
@@ -271,7 +272,10 @@ impl Host for Plug {
         });
         let id = self.guard.events().watch(None, told);
         let notices = &self.guard.events().notices;
-        let notice = notices.listen(owner, Box::new(move |line: &str| also(notice_of(line))));
+        let notice = notices.listen(
+            owner,
+            Box::new(move |line: &str, path: &str| also(notice_of(line, path))),
+        );
         Box::new(Watch {
             guard: Arc::clone(&self.guard),
             id,
@@ -336,10 +340,11 @@ fn told(report: &crate::audit::Report, below: bool) -> Refusal {
 }
 
 /// What is said besides refusals: a line, and no refusal to be counted.
-fn notice_of(line: &str) -> Refusal {
+fn notice_of(line: &str, path: &str) -> Refusal {
     Refusal {
         line: line.to_owned(),
         notice: true,
+        path: Some(path.to_owned()),
         ..Refusal::default()
     }
 }

@@ -260,6 +260,9 @@ pub struct Refusal {
     /// It is something else that the owner is to be told, and no refusal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub notice: bool,
+    /// The path, from the root, that such a line speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// How many refusals the line speaks of that are told no other way. Never sent.
     #[serde(skip)]
     pub count: u64,

@@ -15,10 +15,10 @@ use super::handle::FileHandle;
 use super::mount::Mount;
 use crate::audit::Details;
 use crate::clock;
-use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
-use crate::store::{Changing, FileState, Node, TakenAway};
+use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why, Writer};
+use crate::store::{Changing, FileState, KeptInfo, Node, Slot, TakenAway};
 use crate::sync::MutexGuard;
-use crate::sys::Stat;
+use crate::sys::{self, Stat};
 
 /// Time for which the first writes through a handle that made or emptied a file are waited for, unless it is flushed or
 /// closed before: until then, what is there is half of a change.
@@ -37,6 +37,7 @@ impl Mount {
         self.end_changing(handle, state);
         state.changing.push(Changing {
             owner: handle.owner(),
+            process: handle.process(),
             handle: (self.id(), handle.id()),
             since: clock::now(),
             settled: None,
@@ -90,14 +91,10 @@ impl Mount {
     /// # Errors
     /// That refusal.
     pub(super) fn tell_taken_away(&self, open: &FileHandle, state: &FileState, stat: &Stat) -> Result<()> {
-        let Some(taken) = state.taken_away.as_deref() else {
+        // At keep nothing is refused; what is written is kept, as anywhere.
+        let Some(taken) = written_late(open, state, stat).filter(|_| open.level() == Level::Guard) else {
             return Ok(());
         };
-        // At keep nothing is refused; what is written is kept, as anywhere.
-        let is_writer = open.is_unjudged() && open.level() == Level::Guard && open.owner() != taken.owner;
-        if !is_writer || (taken.size, taken.mtime) == (stat.size, stat.mtime) {
-            return Ok(());
-        }
         let reason = Reason {
             code: Code::StaleVersion,
             step: if self.is_gone(open.at()) {
@@ -112,6 +109,17 @@ impl Mount {
         if open.is_untold() {
             let guard = self.guard();
             let errno = refusal_errno(reason.code, reason.intent, reason.there);
+            if let Some(id) = &taken.kept {
+                guard.store.attic().note(&KeptInfo {
+                    id: id.clone(),
+                    owner: guard.owners().name(taken.owner).to_string(),
+                    operation: taken.operation.to_owned(),
+                    path: guard.path_of(open.at()),
+                    at: taken.at.sec,
+                    size: stat.size,
+                    written_by: Some(guard.owners().name(open.owner()).to_string()),
+                });
+            }
             let refusal = Refusal {
                 operation: "write",
                 path: guard.path_of(open.at()),
@@ -122,9 +130,13 @@ impl Mount {
                 changed_at: Some(taken.at),
                 step: reason.step,
                 why: reason.why,
+                writer: None,
+                kept: taken.kept.clone(),
             };
             let details = Details {
+                actor: self.refused_actor(&open.who(0)),
                 errno,
+                intent: Some(reason.intent),
                 level: level_name(open.level()),
                 rule: reason.rule(),
                 ..Details::default()
@@ -139,6 +151,13 @@ impl Mount {
             Ok(())
         }
     }
+}
+
+/// Whether the handle's owner has written on after another has taken the file's last name away: then it is that which has.
+pub(super) fn written_late<'s>(open: &FileHandle, state: &'s FileState, stat: &Stat) -> Option<&'s TakenAway> {
+    let taken = state.taken_away.as_deref()?;
+    let is_writer = open.is_unjudged() && open.owner() != taken.owner;
+    (is_writer && (taken.size, taken.mtime) != (stat.size, stat.mtime)).then_some(taken)
 }
 
 /// The lock of a file whose content is to be changed in place. Another owner's handle that is being closed is waited for.
@@ -204,11 +223,25 @@ pub(super) fn all_are_closing(state: &FileState) -> bool {
     state.writers.len() <= state.changing.len() && state.changing.iter().all(closing)
 }
 
-/// Notes that an owner has taken the file's last name away.
-pub(super) fn note_taken_away(state: &mut FileState, owner: OwnerId, stat: &Stat) {
+/// The process through whose handle a file is being written.
+pub(super) fn writer_of(changing: &Changing) -> Option<Writer> {
+    let pid = changing.process?.tgid;
+    let command = sys::command_of(pid).ok()?;
+    Some(Writer { command, pid })
+}
+
+/// Notes that an owner has taken the file's last name away, and where it is kept.
+pub(super) fn note_taken_away(
+    state: &mut FileState,
+    (owner, operation): (OwnerId, &'static str),
+    stat: &Stat,
+    kept: Option<&Slot>,
+) {
     if others_write_on(state, owner) {
         state.taken_away = Some(Box::new(TakenAway {
             owner,
+            operation,
+            kept: kept.map(|slot| slot.name().to_string_lossy().into_owned()),
             at: clock::now(),
             size: stat.size,
             mtime: stat.mtime,

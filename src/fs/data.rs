@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::caller::{Caller, Who};
-use super::changing::{change_under_way, lock_to_change, others_write_on};
+use super::changing::{change_under_way, lock_to_change, others_write_on, written_late};
 use super::errno::{FsError, Result};
 use super::handle::{FileHandle, IoMode};
 use super::judge::{Subject, Verdict, credit};
@@ -188,7 +188,7 @@ impl Mount {
         self.note_unjudged_stores(&open, false);
         let stat = self.credit_writer(&open, &state, false)?;
         self.note_flushed(&open, &mut state);
-        self.record_written(&open, "flush");
+        self.record_unless_late(&open, &state, &stat, "flush");
         if stat.size > 0 {
             self.settle_changing(&open, &mut state);
         }
@@ -201,12 +201,19 @@ impl Mount {
         told
     }
 
+    /// Puts what was written through a handle on record as a change of its path, unless it is nowhere in the tree.
+    fn record_unless_late(&self, open: &FileHandle, state: &FileState, stat: &Stat, operation: &'static str) {
+        if state.lost.is_none() && written_late(open, state, stat).is_none() {
+            self.record_written(open, operation);
+        }
+    }
+
     /// Another owner goes on writing the file by a handle that is not judged, and nothing is refused here.
     fn keep_what_may_be_written_over(&self, open: &FileHandle, stat: &Stat) {
         let guard = self.guard();
         match guard.store.attic().keep_copy(open.file(), stat, false) {
             Ok(None) => {}
-            Ok(Some(slot)) => guard.note_kept(&slot, open.owner(), "write", open.at(), stat.size),
+            Ok(Some(slot)) => guard.note_kept(&slot, open.owner(), "flush", open.at(), stat.size),
             Err(error) => log::warn!("content that may be written over could not be kept: {error}"),
         }
     }
@@ -284,7 +291,9 @@ impl Mount {
                 state.end_writing(self.id());
                 self.attributes_changed(node);
             }
-            self.record_written(open, "close");
+            if let Ok(stat) = sys::stat(open.file()) {
+                self.record_unless_late(open, &state, &stat, "close");
+            }
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
@@ -342,7 +351,7 @@ impl Mount {
             if stat.size > 0 {
                 self.settle_changing(&open, &mut state);
             }
-            self.record_written(&open, "fsync");
+            self.record_unless_late(&open, &state, &stat, "fsync");
             self.tell_taken_away(&open, &state, &stat)?;
             drop(state);
         }

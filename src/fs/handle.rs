@@ -108,6 +108,10 @@ impl FileHandle {
         self.owner
     }
 
+    pub(super) fn process(&self) -> Option<Process> {
+        self.process
+    }
+
     pub(super) fn at(&self) -> &At {
         &self.at
     }

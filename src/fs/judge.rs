@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::caller::{At, Reported, Who};
-use super::changing::all_are_closing;
+use super::changing::{all_are_closing, writer_of};
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::Judged;
 use super::ledger::Present;
@@ -16,7 +16,7 @@ use crate::guard::{
     self, Author, Case, Change, Decision, EntryRecord, FileRecord, Generation, Intent, Keep, Level, OwnerId, Policy,
     Reason,
 };
-use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
+use crate::guard::{Refusal, Sight, Standing, Step, There, Why, Writer};
 use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
 use crate::sys::{self, Stat};
 
@@ -74,6 +74,10 @@ pub(super) struct Finding {
     refused: bool,
     /// Its view rests on a change that nobody saw happening.
     pub(super) presumed: bool,
+    /// The owner has made the name itself, and nobody else has changed the file since.
+    own_name: bool,
+    /// Another name leads to the file, too.
+    linked: bool,
     process_old: bool,
     by: Option<Change>,
     judged: Judged,
@@ -109,9 +113,21 @@ impl Finding {
             foreign: guard::foreign(sight),
             refused: file.is_some_and(|file| file.was_refused(owner)),
             presumed: file.is_some_and(|file| file.is_presumed(owner)),
+            own_name: sight
+                .entry
+                .is_some_and(|entry| entry.is_own(owner, sight.there, file.map(FileRecord::history))),
+            linked: false,
             process_old: standing == Standing::Stale && file.is_some_and(|file| file.is_current(owner)),
             by: last_change(sight.entry, file, owner),
             judged: Judged::new(standing, there, file, owner),
+        }
+    }
+
+    /// With the number of names that the file has.
+    pub(super) fn with_links(self, links: u32) -> Self {
+        Self {
+            linked: links > 1,
+            ..self
         }
     }
 
@@ -130,6 +146,10 @@ impl Finding {
         strictness: Strictness,
     ) -> Decision {
         let (intent, there) = subject;
+        if intent == Intent::Remove && there == There::Regular && self.own_name && self.linked {
+            // A name of the owner's own making, and another leads to the file: nobody's content goes with it.
+            return Decision::Allow(Keep::Yes);
+        }
         let decide = |case: &Case| strictness.decide(case, policy);
         let mut case = Case {
             intent,
@@ -263,7 +283,8 @@ impl Mount {
                     file: file.as_deref(),
                     there: present.map(|present| present.key),
                 };
-                Finding::of(&sight, present.as_ref())
+                let links = subject.there.map_or(0, |(_, stat, _)| stat.nlink);
+                Finding::of(&sight, present.as_ref()).with_links(links)
             })
     }
 
@@ -304,6 +325,8 @@ impl Mount {
                 changed_at: by.map(|change| change.at),
                 step: reason.step,
                 why: reason.why,
+                writer: subject.under_way.and_then(|changing| self.writer(reason, changing)),
+                kept: None,
             };
             let details = self.details(who, subject, &reason, (errno, again));
             guard
@@ -315,6 +338,13 @@ impl Mount {
         } else {
             Ok(())
         }
+    }
+
+    /// The process that is writing, where it is what stands in the way and can be seen.
+    fn writer(&self, reason: Reason, changing: Changing) -> Option<Writer> {
+        (reason.why == Why::BeingWritten && self.options().pids_visible)
+            .then(|| writer_of(&changing))
+            .flatten()
     }
 
     /// Copies content that is about to be overwritten in place, and that its owner has not seen, to the attic.
@@ -394,6 +424,7 @@ impl Guard {
             path: self.path_of(at),
             at: clock::now().sec,
             size,
+            written_by: None,
         });
     }
 
@@ -504,7 +535,8 @@ fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str 
         | Why::ProcessHoldsOld
         | Why::LostRace
         | Why::NotRegular
-        | Why::NothingThere => reason.rule(),
+        | Why::NothingThere
+        | Why::RulesFixed => reason.rule(),
     }
 }
 

@@ -55,7 +55,7 @@ pub use caller::Caller;
 pub use difference::Difference;
 pub use errno::{FsError, Result, errno_text, refusal_errno};
 pub use explained::{
-    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View,
+    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View, Writing,
 };
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
@@ -73,7 +73,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::audit::Events;
 use crate::clock;
-use crate::guard::{CacheRule, OwnerId};
+use crate::guard::CacheRule;
 use crate::owner::Owners;
 use crate::store::{AtticLimits, Node, Store, StoreError};
 use crate::sync::Mutex;
@@ -145,8 +145,6 @@ pub struct Guard {
     root_path: Option<PathBuf>,
     /// The file of rules was changed through a mount.
     rules_move: AtomicBool,
-    /// Who was last told that the rules cannot be changed from inside, and in which second.
-    rules_told: Mutex<(OwnerId, i64)>,
     /// For hashes of names that nobody can foresee.
     names: RandomState,
     /// Guarded under whatever name they have: kept known, so that this is not forgotten.
@@ -233,7 +231,6 @@ impl Guard {
             allowances: allow::Allowances::default(),
             root_path,
             rules_move: AtomicBool::new(false),
-            rules_told: Mutex::new((OwnerId::NOBODY, 0)),
             names: RandomState::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),

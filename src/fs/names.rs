@@ -134,7 +134,7 @@ impl Mount {
         };
         state.in_attic = keep && slot.is_some();
         if last {
-            note_taken_away(&mut state, who.owner, stat);
+            note_taken_away(&mut state, (who.owner, "unlink"), stat, slot.as_ref().filter(|_| keep));
         }
         self.settle_slot(slot, keep, who, "unlink", at, stat.size);
         self.note_bound(who, at, None);

@@ -91,6 +91,9 @@ impl Mount {
             }
         };
         if done.is_ok() {
+            self.guard()
+                .touched
+                .renamed(who.owner, (&from, old_name), (&to, new_name));
             self.name_changed(&from, old_name);
             self.name_changed(&to, new_name);
         }
@@ -312,7 +315,7 @@ impl Mount {
                 if let Some(state) = state {
                     state.in_attic = keep;
                     if last {
-                        note_taken_away(state, who.owner, stat);
+                        note_taken_away(state, (who.owner, "rename"), stat, Some(&slot).filter(|_| keep));
                     }
                 }
                 self.settle_slot(Some(slot), keep, who, "rename", &target.at, stat.size);

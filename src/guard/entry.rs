@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::history::History;
-use super::version::{Change, Generation};
+use super::version::{Author, Change, Generation};
 use super::views::ProcessViews;
 use super::{FileKey, OwnerId, Process};
 
@@ -153,6 +153,19 @@ impl EntryRecord {
         };
         let seen = self.position(owner).ok().map(|index| self.owners[index].generation);
         seen.is_none_or(|seen| seen < change.generation)
+    }
+
+    /// Whether it was this owner who led the name to what is there, and nobody else has changed that file, of which this is
+    /// the history, since then.
+    #[must_use]
+    pub fn is_own(&self, owner: OwnerId, there: Option<FileKey>, file: Option<&History>) -> bool {
+        let Some(made) = self.history.last() else { return false };
+        let changed = file.and_then(|file| file.last_foreign(owner));
+        owner != OwnerId::NOBODY
+            && there.is_some()
+            && self.bound == there
+            && made.author == Author::Owner(owner)
+            && changed.is_none_or(|changed| changed.generation < made.generation)
     }
 
     /// Whether the process's own last view is older than the last binding by anybody but its owner, and not still true:

@@ -86,6 +86,9 @@ pub struct KeptInfo {
     pub at: i64,
     /// Its size in bytes.
     pub size: u64,
+    /// The owner who went on writing it after it had been displaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_by: Option<String>,
 }
 
 #[derive(Debug)]

@@ -251,6 +251,7 @@ impl KeptFiles {
             path: path.to_owned(),
             at: now.sec,
             size: there.size,
+            written_by: None,
         });
         Ok(fresh)
     }

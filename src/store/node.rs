@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use super::table::Table;
-use crate::guard::{FileKey, Level, OwnerId, Timestamp};
+use crate::guard::{FileKey, Level, OwnerId, Process, Timestamp};
 use crate::sync::Mutex;
 use crate::sys::{Handle, Stat};
 
@@ -80,6 +80,8 @@ pub struct Staged {
 pub struct Changing {
     /// By whom.
     pub owner: OwnerId,
+    /// By which process, where that is known.
+    pub process: Option<Process>,
     /// Through which handle.
     pub handle: (u64, u64),
     /// Since when.
@@ -93,10 +95,14 @@ pub struct Changing {
 }
 
 /// The file's last name was taken away while somebody else was writing the file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct TakenAway {
     /// By whom.
     pub owner: OwnerId,
+    /// By which operation.
+    pub operation: &'static str,
+    /// Its name in the attic, if it is kept.
+    pub kept: Option<String>,
     /// When.
     pub at: Timestamp,
     /// What it held then.

@@ -158,7 +158,7 @@ fn descriptors(pid: i32) -> usize {
 }
 
 fn counted(place: &Place, name: &str) -> u64 {
-    let status = place.unclobber(&["status"]).out;
+    let status = place.unclobber(&["status", "--verbose"]).out;
     let line = status.lines().find_map(|line| line.trim().strip_prefix(name));
     let number = line.and_then(|rest| rest.trim().parse().ok());
     assert!(number.is_some(), "{name}: {status}");
@@ -192,12 +192,20 @@ fn a_mount_that_has_ended_leaves_nothing_in_the_daemon() {
             use_it("1");
             let guard = place.guards()[0];
             let settled = || counted(place, "known files") <= 2;
-            assert!(wait_until(PATIENCE, settled), "{}", place.unclobber(&["status"]).out);
+            assert!(
+                wait_until(PATIENCE, settled),
+                "{}",
+                place.unclobber(&["status", "--verbose"]).out
+            );
             let (before, threads) = (descriptors(guard), threads(guard));
             for name in ["2", "3", "4"] {
                 use_it(name);
             }
-            assert!(wait_until(PATIENCE, settled), "{}", place.unclobber(&["status"]).out);
+            assert!(
+                wait_until(PATIENCE, settled),
+                "{}",
+                place.unclobber(&["status", "--verbose"]).out
+            );
             assert!(
                 wait_until(PATIENCE, || descriptors(guard) <= before
                     && self::threads(guard) <= threads),

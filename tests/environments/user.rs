@@ -113,7 +113,7 @@ fn mount_by_the_helper_and_staged_creation() {
             .expect("published");
         drop(file);
         assert_eq!(text(place.at("staged")), "whole");
-        let status = place.unclobber(&["status"]).out;
+        let status = place.unclobber(&["status", "--verbose"]).out;
         assert!(status.contains("data by daemon"), "{status}");
         place.umount(&m);
         // Over the directory itself.

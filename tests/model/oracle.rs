@@ -331,15 +331,31 @@ impl Oracle {
         foreign.is_some() && foreign > seen
     }
 
-    /// Section 5: the table, for a regular file or nothing. `under_way`: another owner is about to change it (D21).
+    /// D23: the owner has led the name there, and nobody else has changed the file since.
+    fn is_own_name(&self, owner: usize, entry: Option<&Entry>, file: u64) -> bool {
+        let bound = self.last(|fact| matches!(fact, Fact::Bound(_, at, _) if Some(at) == entry));
+        let own = bound.is_some_and(
+            |at| matches!(self.log[at], Fact::Bound(Author::Owner(by), _, Some(to)) if by == owner && to == file),
+        );
+        let foreign = self.last(
+            |fact| matches!(fact, Fact::Changed(author, changed) if *author != Author::Owner(owner) && *changed == file),
+        );
+        own && foreign < bound
+    }
+
+    /// Section 5: the table, for a regular file or nothing. `under_way`: another owner is about to change it (D21); `linked`:
+    /// another name leads there.
     pub(crate) fn judge(
         &self,
         (owner, policy): (usize, &Policy),
         intent: Intent,
         entry: Option<&Entry>,
         there: Option<u64>,
-        under_way: bool,
+        (under_way, linked): (bool, bool),
     ) -> Option<Refused> {
+        if intent == Intent::Remove && linked && there.is_some_and(|file| self.is_own_name(owner, entry, file)) {
+            return None;
+        }
         let standing = self.standing(owner, entry, there, policy.view);
         let Some(file) = there else {
             let creates = matches!(intent, Intent::Replace | Intent::RenameOver);
