@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use support::Tree;
 use unclobber::faults::{self, Armed, point};
-use unclobber::guard::{CreateRule, Policy};
+use unclobber::guard::{CacheRule, CreateRule, Policy};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -428,6 +428,39 @@ fn a_second_look_in_a_creating_call_is_no_observation_while_the_kernel_is_told_t
     assert_eq!(errno(written), Some(Errno::ESTALE), "b was not told that f has gone");
     assert!(File::open(b.join("f")).is_err());
     fs::write(b.join("f"), "mine").unwrap();
+}
+
+// semantics: O10 V8 D8
+#[test]
+fn what_an_outsider_writes_after_the_close_is_not_put_down_to_who_closed() {
+    type Change = fn(&Path) -> std::io::Result<()>;
+    let changes: [Change; 2] = [|file| fs::write(file, "mine"), |file| fs::remove_file(file)];
+    let _alone = alone();
+    for cache in [CacheRule::Strict, CacheRule::Coherent] {
+        for change in changes {
+            let mut tree = Tree::new(|_| ());
+            let a = tree.owner_with(
+                "a",
+                Policy {
+                    cache,
+                    ..Policy::default()
+                },
+            );
+            // The kernel tells the last close when it likes.
+            let (tell, told) = crossbeam_channel::bounded::<()>(1);
+            let held = once(point::RELEASE_ARRIVED, move || {
+                let _told_or_failed = told.recv_timeout(PATIENCE);
+            });
+            fs::write(a.join("f"), "own").unwrap();
+            fs::write(tree.backing.join("f"), "outsider").unwrap();
+            assert_eq!(errno(change(&a.join("f"))), Some(Errno::ESTALE), "{cache:?}");
+            assert_eq!(text(tree.backing.join("f")), "outsider", "{cache:?}");
+            tell.send(()).unwrap();
+            drop(held);
+            assert_eq!(text(a.join("f")), "outsider");
+            assert_eq!(errno(change(&a.join("f"))), None, "{cache:?}: the step was taken");
+        }
+    }
 }
 
 #[test]

@@ -226,7 +226,7 @@ except OSError as e: print(e.errno)";
 #[test]
 fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider() {
     type Meanwhile = fn(&Path, &Path);
-    let cases: [(Meanwhile, i32, &str); 4] = [
+    let cases: [(Meanwhile, i32, &str); 7] = [
         (|_, _| (), 0, "mwxx"),
         (
             |backing, _| {
@@ -245,9 +245,39 @@ fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider(
             ESTALE,
             "anot",
         ),
+        // By a name under which nothing is judged: no request says what is written, stored or cut off there.
+        (
+            |_, other| {
+                let file = fs::OpenOptions::new()
+                    .write(true)
+                    .open(other.with_extension("o"))
+                    .unwrap();
+                file.write_all_at(b"off the record", 0).unwrap();
+            },
+            ESTALE,
+            "off ",
+        ),
+        (
+            |_, other| {
+                let store = "import mmap, sys; f = open(sys.argv[1], 'r+b'); mmap.mmap(f.fileno(), 0)[0:4] = b'else'";
+                let mut python = Command::new("python3");
+                let stored = python.args(["-c", store]).arg(other.with_extension("o")).status();
+                assert!(stored.unwrap().success());
+            },
+            ESTALE,
+            "else",
+        ),
+        (
+            |_, other| nix::unistd::truncate(&other.with_extension("o"), 3).unwrap(),
+            ESTALE,
+            "mxx",
+        ),
     ];
     for (meanwhile, expected, left) in cases {
-        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
+        let mut tree = Tree::new(|dir| {
+            fs::write(dir.join("f"), "x".repeat(4096)).unwrap();
+            fs::hard_link(dir.join("f"), dir.join("f.o")).unwrap();
+        });
         let (a, b) = (tree.owner("a"), tree.owner("b"));
         let mut child = Command::new("python3")
             .args(["-c", STORES_THEN_WRITES])
@@ -263,5 +293,65 @@ fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider(
         assert_eq!(lines.next().unwrap().unwrap(), expected.to_string(), "{left}");
         assert!(child.wait().unwrap().success());
         assert!(text(tree.backing.join("f")).starts_with(left), "{left}");
+    }
+}
+
+/// Keeps a mapping that it stores into: once before it says so, and again after each line.
+const STORES_AGAIN: &str = "import mmap, os, sys
+open(sys.argv[1]).read(); file = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(file, 4096)
+for letter in b'123456':
+    m[0] = letter; print('stored', flush=True)
+    if not sys.stdin.readline(): break";
+
+// semantics: V8 D8
+#[test]
+fn a_further_store_into_a_mapped_page_is_another_version() {
+    type Change = fn(&Path) -> std::io::Result<()>;
+    let changes: [(&str, Change); 3] = [
+        ("write", |file| {
+            fs::OpenOptions::new().write(true).open(file)?.write_all_at(b"a", 9)
+        }),
+        ("unlink", |file| fs::remove_file(file)),
+        ("replace", |file| fs::write(file, "a")),
+    ];
+    for mapped_through in ["the backing directory", "the mount"] {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
+        if nix::sys::statfs::statfs(&tree.backing).unwrap().filesystem_type() == nix::sys::statfs::TMPFS_MAGIC {
+            eprintln!("skipped: tmpfs does not date stores through mappings");
+            return;
+        }
+        let (a, b) = (tree.owner("a"), tree.owner("b"));
+        let mapped = if mapped_through == "the mount" {
+            b.join("f")
+        } else {
+            tree.backing.join("f")
+        };
+        let mut child = Command::new("python3")
+            .args(["-c", STORES_AGAIN])
+            .arg(mapped)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "stored");
+        let mut stdin = child.stdin.take().unwrap();
+        for (letter, (way, change)) in ('2'..).zip(changes) {
+            text(a.join("f"));
+            stdin.write_all(b"\n").unwrap();
+            assert_eq!(lines.next().unwrap().unwrap(), "stored");
+            let case = format!("{way} of what is mapped through {mapped_through}");
+            assert_eq!(errno(change(&a.join("f"))), Some(ESTALE), "{case}");
+            assert!(
+                text(tree.backing.join("f")).starts_with(&format!("{letter}x")),
+                "{case}"
+            );
+        }
+        // The step: it is read again, and then changed.
+        text(a.join("f"));
+        assert_eq!(errno(fs::remove_file(a.join("f"))), None, "{mapped_through}");
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
     }
 }

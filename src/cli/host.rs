@@ -142,10 +142,14 @@ impl Host for Plug {
     }
 
     fn serve(&self, mount: Serve, fuse: OwnedFd) -> io::Result<Box<dyn Serving>> {
+        if !sys::is_fuse_device(&fuse)? {
+            return Err(io::Error::other("the descriptor that came with it is not of /dev/fuse"));
+        }
         let attribution = match mount.attribution {
             ServeFor::Owner(owner) => Attribution::Fixed(owner),
             ServeFor::By(rule) => Attribution::By(owner_by(rule)),
         };
+        let access_times = access_times(&mount);
         let own: Result<Vec<_>, _> = mount.rules.own.iter().map(|word| rules::parse_word(word)).collect();
         let options = MountOptions {
             policy: policy(&mount.policy),
@@ -153,7 +157,7 @@ impl Host for Plug {
             label: mount.label,
             multi_user: mount.multi_user,
             read_only: mount.read_only,
-            noatime: mount.noatime,
+            access_times,
             only_ids: mount.only_ids,
             pids_visible: mount.pids_visible,
             rules: RuleOptions {
@@ -162,7 +166,9 @@ impl Host for Plug {
                 self_allow: mount.rules.self_allow,
             },
         };
-        Ok(Box::new(Served(front::serve(&self.guard, options, fuse)?)))
+        let device = sys::fuse_connection(&fuse);
+        let serving = front::serve(&self.guard, options, fuse)?;
+        Ok(Box::new(Served { serving, device }))
     }
 
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>) {
@@ -343,19 +349,34 @@ fn notice_of(line: &str, path: &str) -> Refusal {
     }
 }
 
-struct Served(front::Serving);
+struct Served {
+    serving: front::Serving,
+    device: Option<u64>,
+}
 
 impl Serving for Served {
     fn data_path(&self) -> DataPath {
-        if self.0.mount().is_passthrough() {
+        if self.serving.mount().is_passthrough() {
             DataPath::Passthrough
         } else {
             DataPath::Daemon
         }
     }
 
+    fn device(&self) -> Option<u64> {
+        self.device
+    }
+
     fn wait(self: Box<Self>) -> io::Result<()> {
-        self.0.wait()
+        self.serving.wait()
+    }
+}
+
+fn access_times(mount: &Serve) -> Option<sys::AccessTimes> {
+    match (mount.noatime, mount.strictatime) {
+        (true, _) => Some(sys::AccessTimes::Still),
+        (false, true) => Some(sys::AccessTimes::Strict),
+        (false, false) => None,
     }
 }
 

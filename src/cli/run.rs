@@ -292,6 +292,7 @@ fn attach_request(args: &RunArgs, label: &Path, view: &View, child: Option<i32>)
         multi_user: matches!(view, View::PrivateMounts(_)),
         read_only: false,
         noatime: false,
+        strictatime: false,
         only_ids: matches!(view, View::UserNamespace(_)).then(|| (sys::geteuid(), sys::getegid())),
         namespace_of: child.and_then(|pid| u32::try_from(pid).ok()),
         linger: args.policy.linger.map(|time| time.as_secs()),

@@ -245,8 +245,9 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   suid, nosuid           whether set-user-ID bits have effect [nosuid; by mount(8) suid]
   dev, nodev             whether device nodes can be opened [nodev; by mount(8) dev]
   exec, noexec           whether files can be executed [as on DIR]
-  atime, noatime         whether access times move as on DIR (root)
-  relatime, strictatime, diratime, nodiratime: no effect; sync, async
+  atime, noatime, strictatime
+                         access times move as on DIR, not at all, with every access (root)
+  relatime, diratime, nodiratime: no effect; sync, async
   remount                by mount(8): change these; the flags below stay as they are
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
   passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=, events-size=,

@@ -128,6 +128,9 @@ pub struct Attach {
     /// Access times stand still.
     #[serde(default)]
     pub noatime: bool,
+    /// Access times move with every access.
+    #[serde(default)]
+    pub strictatime: bool,
     /// The only user and group id that exist in the user namespace it was mounted in.
     #[serde(default)]
     pub only_ids: Option<(u32, u32)>,

@@ -26,6 +26,8 @@ const UNSETTLED_FOR: Duration = Duration::from_secs(1);
 /// Time for which a close that has been flushed may take to be told to the daemon: the kernel does that after `close` has
 /// returned, and whoever waited for it may be here already.
 const CLOSING_FOR: Duration = Duration::from_millis(100);
+/// Time within which the last close of a file is told to the daemon, by far.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// How often it is looked for.
 const CLOSING_STEP: Duration = Duration::from_micros(200);
 
@@ -39,8 +41,21 @@ impl Mount {
             handle: (self.id(), handle.id()),
             since: clock::now(),
             settled: None,
+            flushed: None,
             unjudged: handle.is_unjudged(),
         });
+    }
+
+    /// A handle was flushed, as at every close of a descriptor of it: what it changed until now has been credited.
+    pub(super) fn note_flushed(&self, handle: &FileHandle, state: &mut FileState) {
+        let of_handle = (self.id(), handle.id());
+        for changing in state
+            .changing
+            .iter_mut()
+            .filter(|changing| changing.handle == of_handle)
+        {
+            changing.flushed = Some(clock::now());
+        }
     }
 
     /// A handle was flushed or synced while the file held data: what is there now is a version.
@@ -194,6 +209,18 @@ pub(super) fn others_write_on(state: &FileState, owner: OwnerId) -> bool {
         .changing
         .iter()
         .any(|changing| changing.unjudged && is_others(changing, owner))
+}
+
+/// Whether all who may change the file without a request have just closed it, as far as is known: the kernel tells the last
+/// close some time after the program has gone on.
+pub(super) fn all_are_closing(state: &FileState) -> bool {
+    let now = clock::now();
+    let closing = |changing: &Changing| {
+        changing
+            .flushed
+            .is_some_and(|flushed| is_younger(flushed, now, TOLD_WITHIN))
+    };
+    state.writers.len() <= state.changing.len() && state.changing.iter().all(closing)
 }
 
 /// The process through whose handle a file is being written.

@@ -44,7 +44,7 @@ impl Mount {
         if let Some(stat) = ticks.settled(open.file(), sys::stat(open.file())?)? {
             let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
             self.guard()
-                .observe_read((who.owner, who.process), &at, &present, &state);
+                .observe_read((who.owner, who.process), &at, &present, (&state, open.file()));
         }
         drop(state);
         Ok(())
@@ -187,6 +187,7 @@ impl Mount {
         }
         self.note_unjudged_stores(&open, false);
         let stat = self.credit_writer(&open, &state, false)?;
+        self.note_flushed(&open, &mut state);
         self.record_unless_late(&open, &state, &stat, "flush");
         if stat.size > 0 {
             self.settle_changing(&open, &mut state);
@@ -259,6 +260,7 @@ impl Mount {
         if is_virtual_handle(handle) {
             return self.release_virtual(handle);
         }
+        faults::hit(point::RELEASE_ARRIVED);
         let Some(open) = self.files.lock(&handle).remove(&handle) else {
             return;
         };

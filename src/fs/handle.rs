@@ -368,6 +368,14 @@ impl Mount {
         }
     }
 
+    /// A descriptor of an open file that neither reads nor writes it.
+    pub fn path_of_open(&self, open: &FileHandle) -> Option<Arc<OwnedFd>> {
+        match open.node.staged_file() {
+            Some(file) => sys::reopen(&*file, c::O_PATH).ok().map(Arc::new),
+            None => self.guard().store.fd(&open.node).ok(),
+        }
+    }
+
     /// The kernel would not register the file for passthrough: its data goes through the daemon from now on, unless others
     /// have it open in passthrough; says which. The handle is counted until it is closed.
     pub fn passthrough_failed(&self, opened: &Opened) -> bool {

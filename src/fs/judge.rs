@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::caller::{At, Reported, Who};
-use super::changing::{change_unsettled, writer_of};
+use super::changing::{all_are_closing, writer_of};
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::Judged;
-use super::ledger::{Present, entry_key};
+use super::ledger::Present;
 use super::mount::Mount;
 use crate::clock;
 use crate::guard::{
@@ -447,13 +447,18 @@ impl Guard {
     /// Who is to be credited with a change of a file that was not seen happening. Its lock is held.
     pub(super) fn credit(&self, node: &Node, stat: &Stat, state: &FileState) -> Author {
         let author = credit(state);
+        if let Author::Owner(_) = author
+            && all_are_closing(state)
+            && self.has_moved(node, stat)
+            && (!self.watches() || node.is_touched_outside())
+        {
+            // It was credited with its own changes when it flushed, and may have closed it since.
+            return Author::Several;
+        }
         if author != Author::Outsider || state.mappers.is_empty() {
             return author;
         }
-        let known = self
-            .ledger
-            .with_known_file(node.key(), |record| record.token() == stat.token());
-        if known != Some(false) {
+        if !self.has_moved(node, stat) {
             return author;
         }
         // Something has changed, and somebody may have stored it through a mapping.
@@ -469,44 +474,19 @@ impl Guard {
         }
     }
 
+    /// Whether a file that is known is another version now.
+    fn has_moved(&self, node: &Node, stat: &Stat) -> bool {
+        self.ledger
+            .with_known_file(node.key(), |record| record.token() != stat.token())
+            == Some(true)
+    }
+
     pub(super) fn author_name(&self, author: Author) -> String {
         match author {
             Author::Owner(OwnerId::NOBODY) => "an unknown process".to_owned(),
             Author::Owner(owner) => self.owners().name(owner).to_string(),
             Author::Outsider => guard::OUTSIDE.to_owned(),
             Author::Several => guard::SEVERAL.to_owned(),
-        }
-    }
-
-    /// O3: the owner reads the file, reached by this name. The file's lock is held.
-    ///
-    /// What another owner is in the middle of changing is no version: reading it observes nothing.
-    pub(super) fn observe_read(
-        &self,
-        (owner, process): (OwnerId, Option<guard::Process>),
-        at: &At,
-        present: &Present,
-        state: &FileState,
-    ) {
-        if change_unsettled(state, owner).is_some() {
-            return;
-        }
-        self.events().observation(owner);
-        let moved = self.ledger.with_file(present, |file| {
-            let moved = !file.is_current(owner);
-            file.observe(owner, process);
-            moved.then(|| file.generation())
-        });
-        if let Some(generation) = moved
-            && self.events().is_recording_observations()
-        {
-            self.record_read((owner, process), at, present, generation);
-        }
-        if let Some(dir) = &at.dir {
-            let key = entry_key(dir.key(), &at.name);
-            self.ledger.with_entry_of(key, present.key, |entry| {
-                entry.observe_present(owner, process, present.key);
-            });
         }
     }
 }

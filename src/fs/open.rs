@@ -78,7 +78,8 @@ impl Mount {
             let ticks = self.guard().store.features().ticks;
             if let Some(stat) = ticks.settled(&file, sys::stat(&file)?)? {
                 let now = present(&node, &stat, self.guard().credit(&node, &stat, &state));
-                self.guard().observe_read((who.owner, who.process), &at, &now, &state);
+                self.guard()
+                    .observe_read((who.owner, who.process), &at, &now, (&state, &file));
             }
         }
         let opening = Opening {

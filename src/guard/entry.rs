@@ -98,12 +98,27 @@ impl EntryRecord {
             Ok(index) => self.owners[index] = view,
             Err(index) => self.owners.insert(index, view),
         }
-        self.processes.observe(owner, process, at);
+        self.processes.observe(owner, process, at, true);
     }
 
     /// O3, through this name: the owner, by this process, has read `file` here.
     pub fn observe_present(&mut self, owner: OwnerId, process: Option<Process>, file: FileKey) {
         self.observe(owner, process, EntryView::Present(file));
+    }
+
+    /// O3, noted late: the owner has read `file` through this name, which leads elsewhere by now.
+    pub fn observe_former(&mut self, owner: OwnerId, file: FileKey) {
+        if owner == OwnerId::NOBODY {
+            return;
+        }
+        if let Err(index) = self.position(owner) {
+            let view = OwnerView {
+                owner,
+                saw: EntryView::Present(file),
+                generation: Generation(0),
+            };
+            self.owners.insert(index, view);
+        }
     }
 
     /// O2: the owner was told that there is something, and no more. It no longer knows the name as absent.
@@ -120,7 +135,7 @@ impl EntryRecord {
         self.advance(bound, change);
         if owner != OwnerId::NOBODY {
             self.see(owner, bound.map_or(EntryView::Absent, EntryView::Present));
-            self.processes.advance(owner, process, self.generation);
+            self.processes.advance(owner, process, self.generation, bound.is_none());
         }
     }
 
@@ -153,10 +168,12 @@ impl EntryRecord {
             && changed.is_none_or(|changed| changed.generation < made.generation)
     }
 
-    /// Whether the process's own last view is older than the last binding by anybody but its owner.
+    /// Whether the process's own last view is older than the last binding by anybody but its owner, and not still true:
+    /// a process that was told that nothing is there, where nothing is, holds no copy of anything.
     #[must_use]
-    pub fn process_is_old(&self, owner: OwnerId, process: Process) -> bool {
-        self.processes.is_old(owner, process, &self.history)
+    pub fn process_is_old(&self, owner: OwnerId, process: Process, there: Option<FileKey>) -> bool {
+        let still_true = || there.is_none() && self.processes.is_miss(owner, process);
+        self.processes.is_old(owner, process, &self.history) && !still_true()
     }
 
     /// The process was refused and told to read: the owner's next read or miss here counts as the process's own.
@@ -196,7 +213,8 @@ impl EntryRecord {
     fn observe(&mut self, owner: OwnerId, process: Option<Process>, saw: EntryView) {
         if owner != OwnerId::NOBODY {
             self.see(owner, saw);
-            self.processes.observe(owner, process, self.generation);
+            self.processes
+                .observe(owner, process, self.generation, saw == EntryView::Absent);
         }
     }
 

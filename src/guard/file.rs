@@ -131,7 +131,7 @@ impl FileRecord {
     pub fn observe(&mut self, owner: OwnerId, process: Option<Process>) {
         if owner != OwnerId::NOBODY {
             self.see(owner);
-            self.processes.observe(owner, process, self.generation);
+            self.processes.observe(owner, process, self.generation, false);
         }
     }
 
@@ -154,7 +154,7 @@ impl FileRecord {
         self.see(owner);
         let is_old = || process.is_some_and(|process| self.process_is_old(owner, process));
         if produced == Produced::Whole || !is_old() {
-            self.processes.advance(owner, process, self.generation);
+            self.processes.advance(owner, process, self.generation, false);
         }
     }
 
@@ -246,6 +246,7 @@ impl FileRecord {
     pub fn retain_owners(&mut self, mut keep: impl FnMut(OwnerId) -> bool) {
         self.owners.retain(|(known, _)| keep(*known));
         self.refused.retain(|known| keep(*known));
+        self.presumed.retain(|known| keep(*known));
         self.processes.retain_owners(keep);
         self.tidy_past();
     }

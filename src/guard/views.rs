@@ -14,6 +14,8 @@ struct ProcessView {
     owner: OwnerId,
     process: Process,
     generation: Generation,
+    /// What it saw was that nothing is there.
+    miss: bool,
     /// The process was refused: the owner's next observation, by any of its processes, counts as its own.
     refused: bool,
 }
@@ -24,22 +26,22 @@ pub(super) struct ProcessViews(SmallVec<[ProcessView; 1]>);
 
 impl ProcessViews {
     /// The process (if it is known) saw `generation`; those of the same owner that wait for it saw it too.
-    pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
+    pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation, miss: bool) {
         let first = self.0.partition_point(|view| view.owner < owner);
         let of_owner = self.0[first..].iter_mut().take_while(|view| view.owner == owner);
         for view in of_owner.filter(|view| view.refused) {
-            view.generation = generation;
-            view.refused = false;
+            (view.generation, view.miss, view.refused) = (generation, miss, false);
         }
         let Some(process) = process else { return };
         match self.position(owner, process) {
-            Ok(index) => self.0[index].generation = generation,
+            Ok(index) => (self.0[index].generation, self.0[index].miss) = (generation, miss),
             Err(index) => self.0.insert(
                 index,
                 ProcessView {
                     owner,
                     process,
                     generation,
+                    miss,
                     refused: false,
                 },
             ),
@@ -47,11 +49,15 @@ impl ProcessViews {
     }
 
     /// Moves the view of a process that has one. Never makes one: whoever writes need not hold a copy.
-    pub(super) fn advance(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
+    pub(super) fn advance(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation, miss: bool) {
         if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {
-            view.generation = generation;
-            view.refused = false;
+            (view.generation, view.miss, view.refused) = (generation, miss, false);
         }
+    }
+
+    /// Whether the process was told that nothing is there, and has seen nothing there since.
+    pub(super) fn is_miss(&self, owner: OwnerId, process: Process) -> bool {
+        self.position(owner, process).is_ok_and(|index| self.0[index].miss)
     }
 
     /// Whether the process holds a copy older than the last change by anybody else.

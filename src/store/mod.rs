@@ -11,6 +11,7 @@ mod error;
 mod kept;
 mod node;
 mod replace;
+mod search;
 mod table;
 mod ticks;
 
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
+use crate::sync::Mutex;
 use crate::sys::{self, AccessTimes, Handle, Stat, Watch};
 use table::{FdCache, Table};
 
@@ -59,6 +61,8 @@ pub struct Store {
     dev: u64,
     table: Arc<Table>,
     fds: FdCache,
+    /// Where numbers were met, while somebody asks for them.
+    numbers: Mutex<Option<search::Numbers>>,
     features: Features,
     attic: Attic,
     /// Set once `RENAME_EXCHANGE` has been refused by the backing filesystem.
@@ -111,6 +115,7 @@ impl Store {
             mount,
             table,
             fds: FdCache::new(max_fds),
+            numbers: Mutex::default(),
             features: Features {
                 tmpfile,
                 handles,
@@ -122,14 +127,13 @@ impl Store {
         })
     }
 
-    /// Lets access times stand still, or move as on the mount that the root was given on. Only by a mount of our own, so
-    /// that it concerns nobody else.
-    pub fn keep_access_times(&self, still: bool) {
+    /// Lets access times move so, or as on the mount that the root was given on. Only by a mount of our own, so that it
+    /// concerns nobody else.
+    pub fn move_access_times(&self, wish: Option<AccessTimes>) {
         let Some(mount) = self.mount.as_ref().filter(|_| self.is_private) else {
             return;
         };
-        let times = if still { AccessTimes::Still } else { self.access_times };
-        if let Err(error) = sys::set_access_times(mount, times) {
+        if let Err(error) = sys::set_access_times(mount, wish.unwrap_or(self.access_times)) {
             log::info!("access times move as the backing mount says: {error}");
         }
     }
@@ -169,6 +173,22 @@ impl Store {
         }
         self.table.find_by_handle(&self.root);
         Ok(watch)
+    }
+
+    /// Lets a watch rest.
+    ///
+    /// # Errors
+    /// If the root cannot be opened again.
+    pub fn watch_nothing(&self, watch: &Watch) -> Result<()> {
+        Ok(watch.rest(&*self.fd(&self.root)?)?)
+    }
+
+    /// Lets a watch go on.
+    ///
+    /// # Errors
+    /// As of [`Store::watch`].
+    pub fn watch_again(&self, watch: &Watch) -> Result<()> {
+        Ok(watch.resume(&*self.fd(&self.root)?)?)
     }
 
     /// The known node of a file handle.

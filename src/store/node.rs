@@ -88,6 +88,8 @@ pub struct Changing {
     pub since: Timestamp,
     /// When it was last flushed or synced with data in the file.
     pub settled: Option<Timestamp>,
+    /// When it was last flushed, as at every close.
+    pub flushed: Option<Timestamp>,
     /// Its writes are not judged one by one.
     pub unjudged: bool,
 }

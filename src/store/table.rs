@@ -14,7 +14,7 @@ use crate::sync::{Mutex, Sharded};
 use crate::sys::{self, Handle, Stat};
 
 /// Ids of nodes whose inode number is taken by another live node have this bit.
-const ALTERNATIVE: u64 = 1 << 63;
+pub(super) const ALTERNATIVE: u64 = 1 << 63;
 
 /// The identity of an open file, and its handle where that can be opened again.
 ///
@@ -171,6 +171,12 @@ impl Table {
                     .insert(key.generation, Weak::clone(node));
             }
         });
+    }
+
+    /// The live node of an id.
+    pub(super) fn by_id(&self, id: u64) -> Option<Arc<Node>> {
+        let key = *self.ids.lock(&id).get(&id)?;
+        self.by_key.lock(&key).get(&key).and_then(|(_, weak)| weak.upgrade())
     }
 
     /// The node of a file handle.

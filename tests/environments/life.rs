@@ -451,3 +451,23 @@ a = socket.socket(socket.AF_UNIX); a.bind(name); a.listen()\n    b = socket.sock
         assert_eq!(done.code, 0, "{done:?}");
     });
 }
+
+#[test]
+fn a_guard_that_ends_takes_away_no_mount_of_others() {
+    let name = "life::a_guard_that_ends_takes_away_no_mount_of_others";
+    contained(name, Who::Root, nothing, |place| {
+        let m = place.mount(&place.work(), "m", &["--owner", "A"]);
+        let other = place.mount(&place.work(), "other", &["--owner", "A"]);
+        let guard = place.guards()[0];
+        let (over, free) = (m.display(), other.display());
+        // Somebody has mounted over it: that name leads to another filesystem now.
+        place.sh_ok(&format!(
+            "mount -t tmpfs none {over} && echo theirs > {over}/f && kill -TERM {guard}"
+        ));
+        assert!(wait_until(PATIENCE, || !lives(guard)), "the guard ends");
+        assert_eq!(place.sh_ok(&format!("cat {over}/f")), "theirs\n");
+        let left = place.sh_ok(&format!("grep -c ' {free} ' /proc/self/mountinfo || true"));
+        assert_eq!(left, "0\n", "its own");
+        place.sh_ok(&format!("umount {over}; umount -l {over}"));
+    });
+}
