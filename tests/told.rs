@@ -240,6 +240,35 @@ fn whom_to_wait_for_is_named() {
     fine(&a.sh("cat f g; echo mine >f; echo mine >g"));
 }
 
+// semantics: R1
+#[test]
+fn what_is_gone_is_over_and_not_cleared() {
+    let Some((tree, mut a, mut b)) = pair("what is gone", &["s"]) else {
+        return;
+    };
+    let report = tree.scratch().join("report.json");
+    fine(&b.sh("cat s; echo theirs >s"));
+    let mut c = Session::guarded(&tree, "c", &[&format!("--report={}", report.display())]);
+    for session in [&mut a, &mut c] {
+        refused(&session.sh("rm s"), "Device or resource busy");
+    }
+    fine(&b.sh("rm s"));
+    fine(&a.sh("! ls s"));
+    for session in [a, c] {
+        let said = session.close();
+        let summed = said.iter().find(|line| line.contains(" x unlink s: ")).cloned();
+        let summed = summed.unwrap_or_default();
+        assert!(summed.ends_with("over, nothing is there any more"), "{said:?}");
+    }
+    let summed: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
+    let refusal = &summed["owners"][0]["refusals"][0];
+    assert_eq!(
+        (&refusal["cleared"], &refusal["intent"]),
+        (&"gone".into(), &"remove".into()),
+        "{refusal}"
+    );
+}
+
 // semantics: R1 W4
 #[test]
 fn the_summary_names_the_command_that_shows_what_has_changed() {
