@@ -208,6 +208,34 @@ fn what_was_written_too_late_and_then_anew_is_cleared() {
     assert!(summed.contains(words), "{summed}");
 }
 
+// semantics: D22 A11
+#[test]
+fn what_was_written_too_late_and_not_kept_is_never_said_to_be_cleared() {
+    if !require_fuse("a late write, not kept") {
+        return;
+    }
+    let tree = Tree::new();
+    let mut a = Session::guarded(&tree, "a", &["--attic", "off"]);
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&a.sh("exec 3>f; echo half >&3"));
+    fine(&a.sh("exec 4>g; echo half >&4"));
+    fine(&b.sh("cat f g; echo theirs >t; mv t f; rm g; echo theirs >g"));
+    a.sh("echo late >&3; exec 3>&-; echo late >&4; exec 4>&-");
+    for name in ["f", "g"] {
+        let line = line_of(&mut a, name);
+        assert!(
+            line.contains("wrote is NOT in the file at this path, and nothing was kept"),
+            "{line}"
+        );
+    }
+    fine(&a.sh("cat f g"));
+    let said = a.close();
+    for name in ["f", "g"] {
+        let line = format!(" x write {name}: what was written is NOT in the file, and nothing was kept; read the file");
+        assert!(said.iter().any(|said| said.contains(&line)), "{said:?}");
+    }
+}
+
 // semantics: D21 E8 W1
 #[test]
 fn whom_to_wait_for_is_named() {
@@ -253,7 +281,7 @@ fn what_is_gone_is_over_and_not_cleared() {
         refused(&session.sh("rm s"), "Device or resource busy");
     }
     fine(&b.sh("rm s"));
-    fine(&a.sh("! ls s"));
+    assert!(wait_until(PATIENCE, || !a.sh("ls s").ok()));
     for session in [a, c] {
         let said = session.close();
         let summed = said.iter().find(|line| line.contains(" x unlink s: ")).cloned();

@@ -297,6 +297,9 @@ impl Mount {
                         return Ok(());
                     }
                     Ok(Exchange::Removed) => {
+                        if let Some(state) = state.filter(|_| stat.nlink <= 1) {
+                            note_taken_away(state, (who.owner, "rename"), stat, None);
+                        }
                         self.note_links(displaced);
                         return Ok(());
                     }
