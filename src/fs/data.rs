@@ -14,6 +14,7 @@ use super::virtual_dir::is_virtual_handle;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{FileState, Node, Winner, libc_flags as c};
+use crate::sync::MutexGuard;
 use crate::sys::{self, Stat};
 
 impl Mount {
@@ -180,13 +181,12 @@ impl Mount {
         if !open.writes() {
             return Ok(());
         }
-        self.publish_if_it_holds_data(&open)?;
-        let mut state = open.node().content().lock();
+        let (mut state, known) = self.publish_if_it_holds_data(&open)?;
         if let Some(winner) = state.lost {
             return Err(FsError::Refused(lost_reason(winner)));
         }
         self.note_unjudged_stores(&open, false);
-        let stat = self.credit_writer(&open, &state, false)?;
+        let stat = self.credit_writer(&open, &state, known, false)?;
         self.record_written(&open, "flush");
         if stat.size > 0 {
             self.settle_changing(&open, &mut state);
@@ -210,21 +210,40 @@ impl Mount {
         }
     }
 
-    fn publish_if_it_holds_data(&self, open: &FileHandle) -> Result<()> {
-        let staged = {
-            let state = open.node().content().lock();
-            state.staged.is_some() && sys::stat(open.file())?.size > 0
+    /// Publishes a staged file that holds data. Gives the lock of the file, and its attributes where they were just looked at.
+    fn publish_if_it_holds_data<'o>(
+        &self,
+        open: &'o FileHandle,
+    ) -> Result<(MutexGuard<'o, FileState>, Option<Stat>)> {
+        let node = open.node();
+        let state = node.content().lock();
+        let Some(dir) = state.staged.as_ref().map(|staged| Arc::clone(&staged.dir)) else {
+            return Ok((state, None));
         };
-        if staged {
-            self.guard().publish(open.node())
-        } else {
-            Ok(())
+        let stat = sys::stat(open.file())?;
+        if stat.size == 0 {
+            return Ok((state, Some(stat)));
         }
+        // The directory's lock stands above the file's.
+        drop(state);
+        let mut names = dir.names().lock();
+        let mut state = node.content().lock();
+        let published = self
+            .guard()
+            .publish_locked(&dir, &mut names, node, &mut state, Some(stat));
+        drop(names);
+        Ok((state, published?))
     }
 
     /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
-    fn credit_writer(&self, open: &FileHandle, state: &FileState, released: bool) -> Result<Stat> {
-        let mut stat = sys::stat(open.file())?;
+    fn credit_writer(
+        &self,
+        open: &FileHandle,
+        state: &FileState,
+        known: Option<Stat>,
+        released: bool,
+    ) -> Result<Stat> {
+        let mut stat = known.map_or_else(|| sys::stat(open.file()), Ok)?;
         if open.level() == Level::Off {
             return Ok(stat);
         }
@@ -274,7 +293,7 @@ impl Mount {
             // Every close has been flushed, and is told some time later: what has changed since then was stored through a
             // mapping, or is an outsider's.
             if open.reads_and_writes()
-                && let Err(error) = self.credit_writer(open, &state, true)
+                && let Err(error) = self.credit_writer(open, &state, None, true)
             {
                 log::debug!("a closed file could not be looked at: {error}");
             }
@@ -328,7 +347,7 @@ impl Mount {
     pub fn fsync(&self, handle: u64, data_only: bool) -> Result<()> {
         self.guard().events().operations.add();
         let open = self.file(handle)?;
-        self.publish_if_it_holds_data(&open)?;
+        drop(self.publish_if_it_holds_data(&open)?);
         if data_only {
             sys::fdatasync(open.file())?
         } else {
@@ -336,7 +355,7 @@ impl Mount {
         }
         if open.writes() {
             let mut state = open.node().content().lock();
-            let stat = self.credit_writer(&open, &state, false)?;
+            let stat = self.credit_writer(&open, &state, None, false)?;
             if stat.size > 0 {
                 self.settle_changing(&open, &mut state);
             }

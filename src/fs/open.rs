@@ -87,7 +87,7 @@ impl Mount {
             at,
             level,
             flags,
-            file,
+            file: Arc::new(file),
             current,
             replaces: truncates,
         };

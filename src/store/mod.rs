@@ -256,12 +256,10 @@ impl Store {
     pub fn lookup(&self, dir: &Arc<Node>, name: &OsStr) -> Result<(Arc<Node>, Stat)> {
         let parent = self.fd(dir)?;
         let handle = self.handle_at(&parent, name)?;
-        if let Some(node) = handle.as_ref().and_then(|handle| self.known(handle)) {
-            // Gone since: it is looked for by its name.
-            if let Ok(stat) = self.stat(&node) {
-                node.found_at(place(dir, name));
-                return Ok((node, stat));
-            }
+        if let Some(handle) = &handle
+            && let Some(found) = self.found_by_handle(&parent, (dir, name), handle)
+        {
+            return Ok(found);
         }
         let fd = sys::open_child(&*parent, name)?;
         let stat = sys::stat(&fd)?;
@@ -271,6 +269,54 @@ impl Store {
             self.fds.keep(&node, &Arc::new(fd));
         }
         Ok((node, stat))
+    }
+
+    /// The node of a handle that was just read by a name, and its attributes, without opening anything where that need not
+    /// be: what is only looked at is opened when it is opened. Nothing where the name leads elsewhere by now.
+    fn found_by_handle(
+        &self,
+        parent: &OwnedFd,
+        (dir, name): (&Arc<Node>, &OsStr),
+        handle: &Handle,
+    ) -> Option<(Arc<Node>, Stat)> {
+        let known = self.known(handle);
+        let open = known.as_ref().and_then(|node| node.cached_fd());
+        if let (Some(node), Some(fd)) = (&known, open) {
+            let stat = sys::stat(&*fd).ok()?;
+            node.found_at(place(dir, name));
+            return Some((Arc::clone(node), stat));
+        }
+        if !self.features.handles {
+            let node = known?;
+            // Gone since: it is looked for by its name.
+            let stat = self.stat(&node).ok()?;
+            node.found_at(place(dir, name));
+            return Some((node, stat));
+        }
+        let stat = sys::stat_at(parent, name).ok()?;
+        // By a directory's descriptor everything in it is found.
+        if stat.dev != self.dev || stat.is_dir() {
+            return None;
+        }
+        if let Some(node) = known {
+            if node.key().ino != stat.ino {
+                return None;
+            }
+            node.found_at(place(dir, name));
+            return Some((node, stat));
+        }
+        if handle.inode() != Some(stat.ino) {
+            return None;
+        }
+        let key = FileKey {
+            dev: stat.dev,
+            ino: stat.ino,
+            generation: table::generation_of(handle),
+        };
+        let (node, _) = self
+            .table
+            .intern(key, Kind::of(&stat), Some(handle.clone()), place(dir, name));
+        Some((node, stat))
     }
 
     /// Finds `name` in `dir`; of a node that is known, without a look at its attributes.
@@ -404,11 +450,10 @@ impl Store {
         node.pin(file);
     }
 
-    /// Ends that: it has a name.
+    /// Ends that: it has a name. It is opened again when somebody asks for it, which most new files are spared.
     pub fn unpin_named(&self, node: &Arc<Node>) {
         node.unpin();
         node.drop_fd();
-        self.keep_open(node);
     }
 
     /// Keeps the node's descriptor open for as long as the node is known: its last name is about to go.
