@@ -211,10 +211,7 @@ impl Mount {
     }
 
     /// Publishes a staged file that holds data. Gives the lock of the file, and its attributes where they were just looked at.
-    fn publish_if_it_holds_data<'o>(
-        &self,
-        open: &'o FileHandle,
-    ) -> Result<(MutexGuard<'o, FileState>, Option<Stat>)> {
+    fn publish_if_it_holds_data<'o>(&self, open: &'o FileHandle) -> Result<(MutexGuard<'o, FileState>, Option<Stat>)> {
         let node = open.node();
         let state = node.content().lock();
         let Some(dir) = state.staged.as_ref().map(|staged| Arc::clone(&staged.dir)) else {
@@ -236,13 +233,7 @@ impl Mount {
     }
 
     /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
-    fn credit_writer(
-        &self,
-        open: &FileHandle,
-        state: &FileState,
-        known: Option<Stat>,
-        released: bool,
-    ) -> Result<Stat> {
+    fn credit_writer(&self, open: &FileHandle, state: &FileState, known: Option<Stat>, released: bool) -> Result<Stat> {
         let mut stat = known.map_or_else(|| sys::stat(open.file()), Ok)?;
         if open.level() == Level::Off {
             return Ok(stat);

@@ -409,7 +409,10 @@ fn a_thread_that_acted_as_a_caller_makes_its_own_files_with_its_own_umask() {
     as_caller(&creds(0o070), || ()).unwrap();
     mknod_at(&fd, os("p"), libc::S_IFIFO | 0o666, 0).unwrap();
     assert_eq!((mode("callers"), mode("anothers")), (0, 0o600));
-    assert_eq!((mode("own"), mode("p"), mode("d")), (0o666 & !own, 0o666 & !own, 0o777 & !own));
+    assert_eq!(
+        (mode("own"), mode("p"), mode("d")),
+        (0o666 & !own, 0o666 & !own, 0o777 & !own)
+    );
     as_caller(&creds(0o777), || ()).unwrap();
     std::thread::scope(|scope| scope.spawn(|| make("by a thread made by it")).join().unwrap());
     assert_eq!(mode("by a thread made by it"), 0o666 & !own);
