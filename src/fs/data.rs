@@ -296,7 +296,9 @@ impl Mount {
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
-            state.handles == 0 && state.staged.is_some()
+            let last = state.handles == 0 && state.staged.is_some();
+            state.tidy();
+            last
         };
         if last && let Err(error) = self.guard().publish(node) {
             log::info!("a file was not published when it was closed: {error}");

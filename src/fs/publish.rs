@@ -77,6 +77,7 @@ impl Guard {
                     name: staged.name.clone(),
                 });
                 self.store.unpin_named(node);
+                state.tidy();
                 // The directory changes now; the kernels that were told before do not know when.
                 self.for_caching(|mount| mount.doubt_attributes(dir.id()));
                 state.name_unsynced = !staged.durable;

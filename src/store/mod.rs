@@ -17,7 +17,7 @@ mod ticks;
 pub use attic::{Attic, AtticLimits, KeptInfo, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
-pub use node::{Changing, DirState, FileState, Kind, Node, Place, Staged, TakenAway};
+pub use node::{Changing, DirState, FileState, FileUse, Kind, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
 pub use ticks::Ticks;
 
@@ -101,7 +101,7 @@ impl Store {
         let node = table.root(key, Arc::clone(&root));
         let mount_id = sys::handle_of(&*root).map_or(0, |(_, mount)| mount);
         if handles {
-            table.find_by_handle(&node);
+            table.find_by_handle(&node, handle.as_ref());
         }
         Ok(Self {
             mount_id,
@@ -160,14 +160,14 @@ impl Store {
     /// Where that cannot be done: without `CAP_SYS_ADMIN`, or where files have no handles.
     pub fn watch(&self) -> Result<Watch> {
         let root = self.fd(&self.root)?;
-        sys::handle_of(&*root)?;
+        let (handle, _) = sys::handle_of(&*root)?;
         let watch = Watch::filesystem(&*root)?;
         if self.is_private
             && let Err(error) = watch.ignore_writes(&*root)
         {
             log::info!("the guard's own writes are watched like those of others: {error}");
         }
-        self.table.find_by_handle(&self.root);
+        self.table.find_by_handle(&self.root, Some(&handle));
         Ok(watch)
     }
 
@@ -271,51 +271,26 @@ impl Store {
         Ok((node, stat))
     }
 
-    /// The node of a handle that was just read by a name, and its attributes, without opening anything where that need not
-    /// be: what is only looked at is opened when it is opened. Nothing where the name leads elsewhere by now.
+    /// The known node of a handle that was just read by a name, and its attributes; one that is not kept open is not opened
+    /// for that. Nothing where the name leads elsewhere by now.
     fn found_by_handle(
         &self,
         parent: &OwnedFd,
         (dir, name): (&Arc<Node>, &OsStr),
         handle: &Handle,
     ) -> Option<(Arc<Node>, Stat)> {
-        let known = self.known(handle);
-        let open = known.as_ref().and_then(|node| node.cached_fd());
-        if let (Some(node), Some(fd)) = (&known, open) {
-            let stat = sys::stat(&*fd).ok()?;
-            node.found_at(place(dir, name));
-            return Some((Arc::clone(node), stat));
-        }
-        if !self.features.handles {
-            let node = known?;
-            // Gone since: it is looked for by its name.
-            let stat = self.stat(&node).ok()?;
-            node.found_at(place(dir, name));
-            return Some((node, stat));
-        }
-        let stat = sys::stat_at(parent, name).ok()?;
-        // By a directory's descriptor everything in it is found.
-        if stat.dev != self.dev || stat.is_dir() {
-            return None;
-        }
-        if let Some(node) = known {
-            if node.key().ino != stat.ino {
-                return None;
+        let node = self.known(handle)?;
+        let stat = match node.cached_fd() {
+            Some(fd) => sys::stat(&*fd).ok()?,
+            // By a directory's descriptor everything in it is found.
+            None if !self.features.handles || node.kind() == Kind::Directory => self.stat(&node).ok()?,
+            None => {
+                let stat = sys::stat_at(parent, name).ok()?;
+                let key = node.key();
+                ((stat.dev, stat.ino) == (key.dev, key.ino)).then_some(stat)?
             }
-            node.found_at(place(dir, name));
-            return Some((node, stat));
-        }
-        if handle.inode() != Some(stat.ino) {
-            return None;
-        }
-        let key = FileKey {
-            dev: stat.dev,
-            ino: stat.ino,
-            generation: table::generation_of(handle),
         };
-        let (node, _) = self
-            .table
-            .intern(key, Kind::of(&stat), Some(handle.clone()), place(dir, name));
+        node.found_at(place(dir, name));
         Some((node, stat))
     }
 
@@ -450,10 +425,11 @@ impl Store {
         node.pin(file);
     }
 
-    /// Ends that: it has a name. It is opened again when somebody asks for it, which most new files are spared.
+    /// Ends that: it has a name.
     pub fn unpin_named(&self, node: &Arc<Node>) {
         node.unpin();
         node.drop_fd();
+        self.keep_open(node);
     }
 
     /// Keeps the node's descriptor open for as long as the node is known: its last name is about to go.

@@ -143,7 +143,7 @@ pub struct Handle {
     /// `handle_type`.
     pub kind: i32,
     /// The bytes, opaque but comparable.
-    pub bytes: SmallVec<[u8; 24]>,
+    pub bytes: SmallVec<[u8; 16]>,
     /// Whether `open_by_handle` can open it; else it only identifies.
     pub decodable: bool,
 }
@@ -216,7 +216,7 @@ pub fn handle_at(dir: impl AsFd, name: &OsStr) -> Result<(Handle, i32)> {
         .map_err(|errno| SysError::new("name_to_handle_at", errno).fd(dir).name(name))
 }
 
-type HandleParts = (i32, SmallVec<[u8; 24]>, i32);
+type HandleParts = (i32, SmallVec<[u8; 16]>, i32);
 
 fn name_to_handle(fd: BorrowedFd<'_>, flags: i32) -> std::result::Result<HandleParts, i32> {
     path_to_handle(fd, c"", libc::AT_EMPTY_PATH | flags)
