@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::ops;
 use super::places;
 use super::suite::{self, Record};
 use super::table::{PEERS, ROWS, Results, Row, Spread};
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &ReportArgs) -> io::Result<bool> {
             continue;
         }
         text.push_str(&table(&results, mode, title));
+        text.push_str(&ways_line(&results));
         modes.insert(mode.to_owned(), as_json(&results));
     }
     text.push_str(&requests_table(&records));
@@ -138,6 +140,26 @@ fn table(results: &Results, mode: &str, title: &str) -> String {
     let all: Vec<String> = described.collect();
     out.push_str(&format!("\n{}.\n", all.join("; ")));
     out
+}
+
+/// What the guard's own steps cost on the bare directory, against what the program would have asked for.
+fn ways_line(results: &Results) -> String {
+    let ratio = |(way, of): (&str, &str)| {
+        let (way_us, of_us) = (results.micros(way, "native")?, results.micros(of, "native")?);
+        Some(format!(
+            "`{way}` {} µs to `{of}` {} µs",
+            number(way_us.median),
+            number(of_us.median)
+        ))
+    };
+    let all: Vec<String> = ops::WAYS.into_iter().filter_map(ratio).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\nOf the limit, natively (the guard's steps, and the plain ones): {}.\n",
+        all.join("; ")
+    )
 }
 
 fn push_line(out: &mut String, cells: &[String]) {

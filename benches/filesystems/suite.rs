@@ -185,18 +185,28 @@ impl Suite<'_> {
                 if self.done.contains(&key) || self.failed.contains(place.name) {
                     continue;
                 }
-                let record = self.measure(round, workload, place)?;
-                writeln!(self.record, "{}", serde_json::to_string(&record)?)?;
-                if let Some(why) = &record.failure {
-                    self.fail(place.name, &format!("{workload}: {why}"));
+                self.measure_and_write(round, workload, place)?;
+                for (way, of) in ops::WAYS {
+                    if of == *workload && place.name == "native" {
+                        self.measure_and_write(round, way, place)?;
+                    }
                 }
             }
         }
         Ok(())
     }
 
+    fn measure_and_write(&mut self, round: u32, workload: &str, place: &Place) -> io::Result<()> {
+        let record = self.measure(round, workload, place)?;
+        writeln!(self.record, "{}", serde_json::to_string(&record)?)?;
+        if let Some(why) = &record.failure {
+            self.fail(place.name, &format!("{workload}: {why}"));
+        }
+        Ok(())
+    }
+
     fn measure(&self, round: u32, workload: &str, place: &Place) -> io::Result<Record> {
-        let of_ops = ops::GROUPS.contains(&workload);
+        let of_ops = ops::GROUPS.contains(&workload) || ops::WAYS.iter().any(|(way, _)| *way == workload);
         let dir = place.dir().join(if of_ops { "ops" } else { "trees" });
         fs::create_dir_all(&dir)?;
         // What others have left to be written must not be written meanwhile.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::ops::WAYS;
 use super::suite::Record;
 
 /// A row, and what it is to reach with the guard enforced: the ratio to native on one core, and that to the best peer.
@@ -152,15 +153,18 @@ impl Results {
     }
 
     /// The limit: what the same requests cost when they are answered from memory, and the work of the filesystem below
-    /// besides, which is the native time without the programs' own. None for bulk data, which no request carries.
+    /// besides, which is the native time without the programs' own; where the guard has to ask more of that filesystem than
+    /// the program would, the native time of just that. None for bulk data, which no request carries.
     pub(crate) fn limit(&self, row: &str) -> Option<Spread> {
         if row.starts_with("seq-") {
             return None;
         }
         let (null, native) = (self.rounds(row, "null")?, self.rounds(row, "native")?);
+        let way = WAYS.into_iter().find(|(_, of)| *of == row);
+        let asked = way.and_then(|(way, _)| self.rounds(way, "native")).unwrap_or(native);
         let of_round = |(round, native): (&u32, &f64)| {
             let own = self.computed.get(&(row.to_owned(), *round)).copied().unwrap_or(0.0);
-            Some((null.get(round)? + (native - own).max(0.0)) / native)
+            Some((null.get(round)? + (asked.get(round)? - own).max(0.0)) / native)
         };
         let limits: Vec<f64> = native.iter().filter_map(of_round).collect();
         Spread::of(&limits)

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::Guard;
 use super::caller::{At, Who};
 use super::errno::{FsError, Result};
+use super::inode::Told;
 use super::mount::Mount;
 use crate::clock;
 use crate::faults::{self, point};
@@ -38,14 +39,6 @@ pub trait KernelCache: Send + Sync + std::fmt::Debug {
     fn forget_name(&self, dir: u64, name: &OsStr);
     /// Forgets the attributes of a file or directory.
     fn forget_attributes(&self, node: u64);
-}
-
-/// A name that the kernel was told of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
-    pub(super) hash: u64,
-    /// Since when it may lead elsewhere; the kernel is being told to forget it.
-    pub(super) doubtful: Option<Timestamp>,
 }
 
 /// What the kernel is to be told to forget.
@@ -170,7 +163,7 @@ impl Mount {
     /// meanwhile, or nobody would know whether a name that is not found will be looked up a second time in the same call.
     fn send_back(&self, who: &Who, node: &Arc<Node>) -> FsError {
         if let Some(inode) = self.inodes.lock(&node.id()).get_mut(&node.id()) {
-            inode.sent_back = Some(Instant::now());
+            inode.set_sent_back(Some(Instant::now()));
         }
         who.send_back(node.id())
     }
@@ -222,11 +215,12 @@ impl Mount {
         let now = clock::now();
         let mut found = Names::default();
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
-            inode.sent_back = inode.sent_back.filter(|_| !again);
-            inode.told.retain(|told| {
-                told.doubtful
-                    .is_none_or(|since| now.sec.saturating_sub(since.sec) < SETTLE_SECONDS)
-            });
+            if again {
+                inode.set_sent_back(None);
+            }
+            inode
+                .told
+                .retain(|told| told.doubtful.is_none_or(|since| since.age(now) < SETTLE_SECONDS));
             for told in &inode.told {
                 match told.doubtful {
                     Some(_) => found.doubtful = true,
@@ -253,7 +247,7 @@ impl Mount {
             self.untell(old, hash);
         }
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
-            inode.sent_back = None;
+            inode.set_sent_back(None);
             match inode.told.iter_mut().find(|told| told.hash == hash) {
                 Some(told) => told.doubtful = None,
                 None => inode.told.push(Told { hash, doubtful: None }),
@@ -297,7 +291,7 @@ impl Mount {
     fn untell(&self, id: u64, hash: u64) {
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id) {
             inode.told.retain(|told| told.hash != hash);
-            inode.sent_back = None;
+            inode.set_sent_back(None);
         }
     }
 
@@ -320,7 +314,7 @@ impl Mount {
                     Kind::Regular | Kind::Special => None,
                 };
                 for told in inode.told.iter_mut().filter(|told| told.hash == hash) {
-                    told.doubtful = Some(now);
+                    told.doubtful = Some(now.into());
                 }
             }
             if let Some(moved) = moved {
@@ -387,7 +381,7 @@ impl Mount {
         for node in all {
             if let Some(inode) = self.inodes.lock(&node.id()).get_mut(&node.id()) {
                 for told in &mut inode.told {
-                    told.doubtful = Some(now);
+                    told.doubtful = Some(now.into());
                 }
             }
             if node.kind() == Kind::Directory {
@@ -448,7 +442,9 @@ impl Mount {
             return Remembers::Nothing;
         };
         match self.inodes.lock(&id).get(&id) {
-            Some(inode) if inode.sent_back.is_some_and(|since| since.elapsed() < LOOKS_AGAIN) => Remembers::LooksAgain,
+            Some(inode) if inode.sent_back().is_some_and(|since| since.elapsed() < LOOKS_AGAIN) => {
+                Remembers::LooksAgain
+            }
             Some(inode)
                 if !inode
                     .told

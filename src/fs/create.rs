@@ -183,14 +183,15 @@ impl Mount {
             return Err(FsError::Errno(c::ENOENT));
         };
         let since = self.changes_seen();
-        let mut stat = sys::stat(&file)?;
+        let file = Arc::new(file);
+        let mut stat = sys::stat(&*file)?;
         let node = guard.store.adopt(&dir, &at.name, &file, &stat, staged);
         node.note_no_capability(self.caches());
         let now = clock::now();
         let mut state = node.content().lock();
         if staged {
             let durable = self.policy().durability == DurabilityRule::Publish;
-            let unnamed = Arc::new(sys::dup(&file)?);
+            let unnamed = Arc::clone(&file);
             state.staged = Some(Box::new(Staged {
                 dir: Arc::clone(&dir),
                 name: at.name.clone(),

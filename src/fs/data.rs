@@ -14,6 +14,7 @@ use super::virtual_dir::is_virtual_handle;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{FileState, Node, Winner, libc_flags as c};
+use crate::sync::MutexGuard;
 use crate::sys::{self, Stat};
 
 impl Mount {
@@ -180,13 +181,12 @@ impl Mount {
         if !open.writes() {
             return Ok(());
         }
-        self.publish_if_it_holds_data(&open)?;
-        let mut state = open.node().content().lock();
+        let (mut state, known) = self.publish_if_it_holds_data(&open)?;
         if let Some(winner) = state.lost {
             return Err(FsError::Refused(lost_reason(winner)));
         }
         self.note_unjudged_stores(&open, false);
-        let stat = self.credit_writer(&open, &state, false)?;
+        let stat = self.credit_writer(&open, &state, known, false)?;
         self.note_flushed(&open, &mut state);
         self.record_unless_late(&open, &state, &stat, "flush");
         if stat.size > 0 {
@@ -218,21 +218,31 @@ impl Mount {
         }
     }
 
-    fn publish_if_it_holds_data(&self, open: &FileHandle) -> Result<()> {
-        let staged = {
-            let state = open.node().content().lock();
-            state.staged.is_some() && sys::stat(open.file())?.size > 0
+    /// Publishes a staged file that holds data. Gives the lock of the file, and its attributes where they were just looked at.
+    fn publish_if_it_holds_data<'o>(&self, open: &'o FileHandle) -> Result<(MutexGuard<'o, FileState>, Option<Stat>)> {
+        let node = open.node();
+        let state = node.content().lock();
+        let Some(dir) = state.staged.as_ref().map(|staged| Arc::clone(&staged.dir)) else {
+            return Ok((state, None));
         };
-        if staged {
-            self.guard().publish(open.node())
-        } else {
-            Ok(())
+        let stat = sys::stat(open.file())?;
+        if stat.size == 0 {
+            return Ok((state, Some(stat)));
         }
+        // The directory's lock stands above the file's.
+        drop(state);
+        let mut names = dir.names().lock();
+        let mut state = node.content().lock();
+        let published = self
+            .guard()
+            .publish_locked(&dir, &mut names, node, &mut state, Some(stat));
+        drop(names);
+        Ok((state, published?))
     }
 
     /// Brings the file's record up to date while the writer is still counted, so that the change is put down to it.
-    fn credit_writer(&self, open: &FileHandle, state: &FileState, released: bool) -> Result<Stat> {
-        let mut stat = sys::stat(open.file())?;
+    fn credit_writer(&self, open: &FileHandle, state: &FileState, known: Option<Stat>, released: bool) -> Result<Stat> {
+        let mut stat = known.map_or_else(|| sys::stat(open.file()), Ok)?;
         if open.level() == Level::Off {
             return Ok(stat);
         }
@@ -283,7 +293,7 @@ impl Mount {
             // Every close has been flushed, and is told some time later: what has changed since then was stored through a
             // mapping, or is an outsider's.
             if open.reads_and_writes()
-                && let Err(error) = self.credit_writer(open, &state, true)
+                && let Err(error) = self.credit_writer(open, &state, None, true)
             {
                 log::debug!("a closed file could not be looked at: {error}");
             }
@@ -297,7 +307,9 @@ impl Mount {
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
-            state.handles == 0 && state.staged.is_some()
+            let last = state.handles == 0 && state.staged.is_some();
+            state.tidy();
+            last
         };
         if last && let Err(error) = self.guard().publish(node) {
             log::info!("a file was not published when it was closed: {error}");
@@ -339,7 +351,7 @@ impl Mount {
     pub fn fsync(&self, handle: u64, data_only: bool) -> Result<()> {
         self.guard().events().operations.add();
         let open = self.file(handle)?;
-        self.publish_if_it_holds_data(&open)?;
+        drop(self.publish_if_it_holds_data(&open)?);
         if data_only {
             sys::fdatasync(open.file())?
         } else {
@@ -347,7 +359,7 @@ impl Mount {
         }
         if open.writes() {
             let mut state = open.node().content().lock();
-            let stat = self.credit_writer(&open, &state, false)?;
+            let stat = self.credit_writer(&open, &state, None, false)?;
             if stat.size > 0 {
                 self.settle_changing(&open, &mut state);
             }

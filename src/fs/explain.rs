@@ -429,10 +429,8 @@ impl Knowledge {
 }
 
 fn under_way(scene: &Scene<'_>, owner: OwnerId) -> Option<Changing> {
-    let state = crate::store::FileState {
-        changing: scene.changing.to_vec(),
-        ..Default::default()
-    };
+    let mut state = crate::store::FileState::default();
+    state.changing = scene.changing.to_vec();
     change_under_way(&state, owner, scene.question.operation.intent())
 }
 

@@ -55,7 +55,8 @@ pub struct Opened {
 pub struct FileHandle {
     id: u64,
     node: Arc<Node>,
-    file: OwnedFd,
+    /// Shared with the node while that waits for publication.
+    file: Arc<OwnedFd>,
     flags: i32,
     owner: OwnerId,
     process: Option<Process>,
@@ -233,7 +234,7 @@ pub(super) struct Opening<'a> {
     pub(super) at: At,
     pub(super) level: Level,
     pub(super) flags: i32,
-    pub(super) file: OwnedFd,
+    pub(super) file: Arc<OwnedFd>,
     /// The owner has the file current.
     pub(super) current: bool,
     /// The file has just been made or emptied, for its content to be written through this handle.
@@ -324,7 +325,7 @@ impl Mount {
     /// The kernel will let the file be mapped for writing by an owner who has not seen it, since another handle of the
     /// inode is in passthrough: what it holds is kept first, as far as that is affordable.
     fn keep_before_mapping(&self, handle: &FileHandle) {
-        let kept = sys::stat(&handle.file).map_err(StoreError::from).and_then(|stat| {
+        let kept = sys::stat(&*handle.file).map_err(StoreError::from).and_then(|stat| {
             if stat.size == 0 || stat.size > PRE_IMAGE_LIMIT {
                 return Ok(None);
             }
@@ -389,5 +390,5 @@ impl Mount {
 
 /// Whether a write clears the set-id bits: the kernel moves data with the daemon's rights, which leave them.
 fn may_clear_set_id(opening: &Opening<'_>) -> bool {
-    opening.who.uid != 0 && sys::stat(&opening.file).is_ok_and(|stat| stat.mode & (c::S_ISUID | c::S_ISGID) != 0)
+    opening.who.uid != 0 && sys::stat(&*opening.file).is_ok_and(|stat| stat.mode & (c::S_ISUID | c::S_ISGID) != 0)
 }

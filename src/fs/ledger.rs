@@ -11,8 +11,7 @@
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashMap;
-
+use super::records::Records;
 use crate::guard::{
     Author, Change, EntryKey, EntryRecord, EntryView, FileKey, FileRecord, Generation, OwnerId, Process,
 };
@@ -33,8 +32,8 @@ pub(crate) struct Present {
 /// All records of one guard.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    files: Sharded<HashMap<FileKey, FileRecord>>,
-    entries: Sharded<HashMap<EntryKey, EntryRecord>>,
+    files: Sharded<Records<FileKey, FileRecord>>,
+    entries: Sharded<Records<EntryKey, EntryRecord>>,
     counter: AtomicU64,
     started: Timestamp,
     limit: usize,
@@ -76,10 +75,10 @@ impl Ledger {
     /// Looks at a file's record, brought up to date with what is there now.
     pub(crate) fn with_file<R>(&self, now: &Present, look: impl FnOnce(&mut FileRecord) -> R) -> R {
         let mut shard = self.files.lock(&now.key);
-        if !shard.contains_key(&now.key) {
+        if !shard.contains(&now.key) {
             make_room(&mut shard, self.limit, FileRecord::is_idle);
         }
-        let record = shard.entry(now.key).or_insert_with(|| self.first_met(now));
+        let record = shard.get_or_insert_with(now.key, || self.first_met(now));
         if record.token() != now.token {
             record.refresh(now.token, self.change(now.author, now.token.ctime));
         }
@@ -153,13 +152,11 @@ impl Ledger {
     /// holds no lock, and it may lead elsewhere by now.
     pub(crate) fn with_entry_of(&self, key: EntryKey, file: FileKey, look: impl FnOnce(&mut EntryRecord)) {
         let mut shard = self.entries.lock(&key);
-        if !shard.contains_key(&key) {
+        if !shard.contains(&key) {
             make_room(&mut shard, self.limit, EntryRecord::is_idle);
         }
         let generation = || Generation(self.counter.fetch_add(1, Ordering::AcqRel) + 1);
-        let record = shard
-            .entry(key)
-            .or_insert_with(|| EntryRecord::new(Some(file), generation()));
+        let record = shard.get_or_insert_with(key, || EntryRecord::new(Some(file), generation()));
         if record.bound() == Some(file) {
             look(record);
         }
@@ -169,13 +166,11 @@ impl Ledger {
     /// owner knows of it.
     pub(crate) fn observe_present(&self, key: EntryKey, owner: OwnerId, process: Option<Process>, file: FileKey) {
         let mut shard = self.entries.lock(&key);
-        if !shard.contains_key(&key) {
+        if !shard.contains(&key) {
             make_room(&mut shard, self.limit, EntryRecord::is_idle);
         }
         let generation = || Generation(self.counter.fetch_add(1, Ordering::AcqRel) + 1);
-        let record = shard
-            .entry(key)
-            .or_insert_with(|| EntryRecord::new(Some(file), generation()));
+        let record = shard.get_or_insert_with(key, || EntryRecord::new(Some(file), generation()));
         if record.bound() == Some(file) {
             record.observe_present(owner, process, file);
         } else {
@@ -191,23 +186,19 @@ impl Ledger {
         look: impl FnOnce(&mut EntryRecord) -> R,
     ) -> R {
         let mut shard = self.entries.lock(&key);
-        if !shard.contains_key(&key) {
+        if !shard.contains(&key) {
             make_room(&mut shard, self.limit, EntryRecord::is_idle);
         }
-        look(
-            shard
-                .entry(key)
-                .or_insert_with(|| EntryRecord::new(bound, self.latest())),
-        )
+        look(shard.get_or_insert_with(key, || EntryRecord::new(bound, self.latest())))
     }
 
     /// O1, some time after the miss: what the owner was told then, whatever was bound since.
     pub(crate) fn observe_absent(&self, key: EntryKey, owner: OwnerId, process: Option<Process>, at: Generation) {
         let mut shard = self.entries.lock(&key);
-        if !shard.contains_key(&key) {
+        if !shard.contains(&key) {
             make_room(&mut shard, self.limit, EntryRecord::is_idle);
         }
-        let record = shard.entry(key).or_insert_with(|| EntryRecord::new(None, at));
+        let record = shard.get_or_insert_with(key, || EntryRecord::new(None, at));
         if record.generation() <= at && record.bound().is_some() {
             // Nothing was there at the miss, and whoever bound the name elsewhere did not come through a mount.
             record.refresh(None, self.change(Author::Outsider, crate::clock::now()));
@@ -314,16 +305,12 @@ pub(crate) fn entry_key(dir: FileKey, name: &OsStr) -> EntryKey {
 
 /// Drops records when a shard is full: first those that say nothing, then arbitrary ones. What is dropped is unseen
 /// from then on.
-fn make_room<K: Clone + Eq + std::hash::Hash, V>(shard: &mut HashMap<K, V>, limit: usize, idle: impl Fn(&V) -> bool) {
+fn make_room<K: Eq + std::hash::Hash, V>(shard: &mut Records<K, V>, limit: usize, idle: impl Fn(&V) -> bool) {
     if shard.len() < limit {
         return;
     }
-    shard.retain(|_, record| !idle(record));
+    shard.retain(|record| !idle(record));
     if shard.len() >= limit {
-        let share = (limit / DROP_SHARE).max(1);
-        let doomed: Vec<K> = shard.keys().take(share).cloned().collect();
-        for key in doomed {
-            shard.remove(&key);
-        }
+        shard.drop_some((limit / DROP_SHARE).max(1));
     }
 }

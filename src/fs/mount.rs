@@ -14,13 +14,13 @@ use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, RandomState};
 
 use hashbrown::{HashMap, HashSet};
-use smallvec::SmallVec;
 
 use super::absent::Absences;
-use super::cache::{Doubt, KernelCache, Told};
+use super::cache::{Doubt, KernelCache};
 use super::dir::DirHandle;
 use super::errno::{FsError, Result};
 use super::handle::FileHandle;
+use super::inode::Inode;
 use super::virtual_dir::is_virtual;
 use super::workspace::MountRules;
 use super::{Guard, MountStatus, Requests};
@@ -71,28 +71,13 @@ pub struct RuleOptions {
     pub self_allow: bool,
 }
 
-/// An inode the kernel of this mount knows.
-#[derive(Debug)]
-pub(super) struct Inode {
-    pub(super) node: Arc<Node>,
-    lookups: u64,
-    /// Files open in passthrough; may lag behind the kernel's own count, never below it.
-    passthrough: u32,
-    /// Names by which the kernel was told of it, and may still come.
-    pub(super) told: SmallVec<[Told; 1]>,
-    /// When the kernel was last made to look again for it.
-    pub(super) sent_back: Option<Instant>,
-    /// An open that was answered with plain direct I/O and may not have reached the kernel's books yet.
-    unsettled: Option<Box<(u64, Timestamp)>>,
-}
-
 /// One mount of a guarded tree.
 #[derive(Debug)]
 pub struct Mount {
     guard: Arc<Guard>,
     id: u64,
     options: MountOptions,
-    pub(super) inodes: Sharded<HashMap<u64, Inode>>,
+    pub(super) inodes: Sharded<HashMap<u64, Box<Inode>>>,
     /// Names the kernel was told of, as hashes of directory and name, with the node told: it may hold
     /// entries for them, and for no others.
     pub(super) entries: Sharded<HashMap<u64, u64>>,
@@ -168,17 +153,7 @@ impl Mount {
             as_root: sys::geteuid() == 0,
         };
         let root = Arc::clone(mount.guard.store.root());
-        mount.inodes.lock(&ROOT_ID).insert(
-            ROOT_ID,
-            Inode {
-                node: root,
-                lookups: 1,
-                passthrough: 0,
-                told: SmallVec::new(),
-                sent_back: None,
-                unsettled: None,
-            },
-        );
+        mount.inodes.lock(&ROOT_ID).insert(ROOT_ID, Inode::new(root, 1));
         mount
     }
 
@@ -272,14 +247,7 @@ impl Mount {
         self.inodes
             .lock(&id)
             .entry(id)
-            .or_insert_with(|| Inode {
-                node: Arc::clone(node),
-                lookups: 0,
-                passthrough: 0,
-                told: SmallVec::new(),
-                sent_back: None,
-                unsettled: None,
-            })
+            .or_insert_with(|| Inode::new(Arc::clone(node), 0))
             .lookups += 1;
     }
 
@@ -336,7 +304,7 @@ impl Mount {
         let mut shard = self.inodes.lock(&id);
         let Some(inode) = shard.get_mut(&id) else { return false };
         let fresh = |at: Timestamp| clock::now().sec.saturating_sub(at.sec) < SETTLE_SECONDS;
-        if inode.passthrough == 0 && inode.unsettled.as_ref().is_some_and(|open| fresh(open.1)) {
+        if inode.passthrough == 0 && inode.unsettled().is_some_and(|open| fresh(open.1)) {
             return false;
         }
         inode.passthrough += 1;
@@ -356,16 +324,16 @@ impl Mount {
         if inode.passthrough > 0 {
             return false;
         }
-        inode.unsettled = Some(Box::new((handle, clock::now())));
+        inode.set_unsettled(Some((handle, clock::now())));
         true
     }
 
     /// A request on the handle has arrived: the kernel has its open on the books.
     pub(super) fn settle_direct(&self, id: u64, handle: u64) {
         if let Some(inode) = self.inodes.lock(&id).get_mut(&id)
-            && inode.unsettled.as_ref().is_some_and(|open| open.0 == handle)
+            && inode.unsettled().is_some_and(|open| open.0 == handle)
         {
-            inode.unsettled = None;
+            inode.set_unsettled(None);
         }
     }
 

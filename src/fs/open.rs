@@ -88,7 +88,7 @@ impl Mount {
             at,
             level,
             flags,
-            file,
+            file: Arc::new(file),
             current,
             replaces: truncates,
         };

@@ -14,7 +14,7 @@ use crate::audit::Details;
 use crate::clock;
 use crate::guard::{Author, Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
 use crate::store::{DirState, FileState, Node, Place, Staged, StoreError, Winner};
-use crate::sys;
+use crate::sys::{self, Stat};
 
 impl Guard {
     /// Publishes a file if it waits for that. Takes the lock of its directory and then its own.
@@ -40,28 +40,35 @@ impl Guard {
     /// Publishes a file in a directory whose lock is held.
     pub(super) fn publish_in(&self, dir: &Arc<Node>, names: &mut DirState, node: &Arc<Node>) -> Result<()> {
         let mut state = node.content().lock();
-        let done = self.publish_locked(dir, names, node, &mut state);
+        let done = self.publish_locked(dir, names, node, &mut state, None);
         drop(state);
-        done
+        done.map(drop)
     }
 
-    fn publish_locked(
+    /// The same where the lock of the file is held, too, and it may just have been looked at. Gives the attributes it has
+    /// when it is published, if that is done here.
+    ///
+    /// # Errors
+    /// As of [`Self::publish`].
+    pub(super) fn publish_locked(
         &self,
         dir: &Arc<Node>,
         names: &mut DirState,
         node: &Arc<Node>,
         state: &mut FileState,
-    ) -> Result<()> {
+        looked: Option<Stat>,
+    ) -> Result<Option<Stat>> {
         let Some(staged) = state.staged.take() else {
-            return Ok(());
+            return Ok(None);
         };
         if !Arc::ptr_eq(&staged.dir, dir) {
             // Staged elsewhere meanwhile: not this caller's to publish.
             state.staged = Some(staged);
-            return Ok(());
+            return Ok(None);
         }
         // What was written so far is the owner's; then the link moves the time of change and nothing else.
-        self.refresh_file(node, state, &staged);
+        let before = looked.or_else(|| sys::stat(&*staged.file).ok());
+        self.refresh_file(node, state, &staged, before.as_ref());
         match self.store.publish(&staged) {
             Ok(()) => {
                 dir.unstage(names, &staged.name);
@@ -70,14 +77,18 @@ impl Guard {
                     name: staged.name.clone(),
                 });
                 self.store.unpin_named(node);
+                state.tidy();
                 // The directory changes now; the kernels that were told before do not know when.
                 self.for_caching(|mount| mount.doubt_attributes(dir.id()));
                 state.name_unsynced = !staged.durable;
-                if let Ok(stat) = sys::stat(&*staged.file) {
+                let after = sys::stat(&*staged.file).ok();
+                if let (Some(before), Some(after)) = (before, after)
+                    && (before.size, before.mtime) == (after.size, after.mtime)
+                {
                     self.ledger
-                        .with_known_file(node.key(), |record| record.retoken(stat.token()));
+                        .with_known_file(node.key(), |record| record.retoken(after.token()));
                 }
-                Ok(())
+                Ok(after)
             }
             Err(StoreError::Lost(winner)) => {
                 dir.unstage(names, &staged.name);
@@ -99,8 +110,8 @@ impl Guard {
         }
     }
 
-    fn refresh_file(&self, node: &Arc<Node>, state: &FileState, staged: &Staged) {
-        if let Ok(stat) = sys::stat(&*staged.file) {
+    fn refresh_file(&self, node: &Arc<Node>, state: &FileState, staged: &Staged, now: Option<&Stat>) {
+        if let Some(stat) = now {
             let author = match credit(state) {
                 // Every writer has closed it already: still nobody but its maker could write it.
                 Author::Outsider => Author::Owner(staged.owner),

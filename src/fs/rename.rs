@@ -24,21 +24,22 @@ const TRIES: usize = 3;
 struct End {
     at: At,
     dir: Arc<Node>,
-    found: Option<(Arc<Node>, Stat)>,
+    /// A file's attributes are looked at when it is locked.
+    found: Option<(Arc<Node>, Option<Stat>)>,
     level: Level,
 }
 
 impl End {
     fn regular(&self) -> Option<(&Arc<Node>, &Stat)> {
         match &self.found {
-            Some((node, stat)) if node.kind() == Kind::Regular => Some((node, stat)),
+            Some((node, Some(stat))) if node.kind() == Kind::Regular => Some((node, stat)),
             Some(_) | None => None,
         }
     }
 
     /// The node of the file, to be locked while this is looked at again.
     fn file(&self) -> Option<Arc<Node>> {
-        self.regular().map(|(node, _)| Arc::clone(node))
+        self.node().filter(|node| node.kind() == Kind::Regular).cloned()
     }
 
     fn node(&self) -> Option<&Arc<Node>> {
@@ -189,7 +190,13 @@ impl Mount {
     }
 
     fn find_end(&self, who: &Who, (dir, name): (&Arc<Node>, &OsStr)) -> Result<End> {
-        let found = match self.guard().store.lookup(dir, name) {
+        let store = &self.guard().store;
+        let found = match store.find(dir, name) {
+            Ok(node) if node.kind() == Kind::Regular => Ok((node, None)),
+            Ok(_) => store.lookup(dir, name).map(|(node, stat)| (node, Some(stat))),
+            Err(error) => Err(error),
+        };
+        let found = match found {
             Ok(found) => Some(found),
             Err(error) if error.is(c::ENOENT) => None,
             Err(error) => return Err(error.into()),
@@ -211,7 +218,7 @@ impl Mount {
         if let Some((node, stat)) = &mut end.found
             && node.kind() == Kind::Regular
         {
-            *stat = self.guard().store.stat(node)?;
+            *stat = Some(self.guard().store.stat(node)?);
         }
         Ok(())
     }
@@ -330,7 +337,7 @@ impl Mount {
                 let Some((displaced, stat)) = &target.found else {
                     return Ok(store.rename_plain(source.end(), target.end(), flags)?);
                 };
-                let is_last = displaced.kind() == Kind::Directory || stat.nlink <= 1;
+                let is_last = displaced.kind() == Kind::Directory || stat.is_none_or(|stat| stat.nlink <= 1);
                 if displaced.has_staged() {
                     return Err(FsError::Errno(c::ENOTEMPTY));
                 }

@@ -18,11 +18,21 @@ pub enum EntryView {
     Present(FileKey),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnerView {
     owner: OwnerId,
-    saw: EntryView,
+    saw: Saw,
     generation: Generation,
+}
+
+/// The same as an `EntryView`, in less room: most have seen what is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Saw {
+    Absent,
+    /// What the name leads to.
+    Bound,
+    /// Another file.
+    Other(Box<FileKey>),
 }
 
 /// One name, and every owner's and process's view of it.
@@ -90,7 +100,7 @@ impl EntryRecord {
         }
         let view = OwnerView {
             owner,
-            saw: EntryView::Absent,
+            saw: Saw::Absent,
             generation: at,
         };
         match self.position(owner) {
@@ -114,7 +124,7 @@ impl EntryRecord {
         if let Err(index) = self.position(owner) {
             let view = OwnerView {
                 owner,
-                saw: EntryView::Present(file),
+                saw: Saw::Other(Box::new(file)),
                 generation: Generation(0),
             };
             self.owners.insert(index, view);
@@ -124,7 +134,7 @@ impl EntryRecord {
     /// O2: the owner was told that there is something, and no more. It no longer knows the name as absent.
     pub fn saw_something(&mut self, owner: OwnerId) {
         if let Ok(index) = self.position(owner)
-            && self.owners[index].saw == EntryView::Absent
+            && self.owners[index].saw == Saw::Absent
         {
             self.owners.remove(index);
         }
@@ -142,7 +152,12 @@ impl EntryRecord {
     /// What the owner saw here last.
     #[must_use]
     pub fn view(&self, owner: OwnerId) -> Option<EntryView> {
-        self.position(owner).ok().map(|index| self.owners[index].saw)
+        let index = self.position(owner).ok()?;
+        match (&self.owners[index].saw, self.bound) {
+            (Saw::Absent, _) => Some(EntryView::Absent),
+            (Saw::Bound, bound) => bound.map(EntryView::Present),
+            (Saw::Other(file), _) => Some(EntryView::Present(**file)),
+        }
     }
 
     /// Whether somebody else bound the name since the guard began and this owner has not observed it since.
@@ -220,6 +235,11 @@ impl EntryRecord {
 
     fn see(&mut self, owner: OwnerId, saw: EntryView) {
         let generation = self.generation;
+        let saw = match saw {
+            EntryView::Absent => Saw::Absent,
+            EntryView::Present(file) if self.bound == Some(file) => Saw::Bound,
+            EntryView::Present(file) => Saw::Other(Box::new(file)),
+        };
         let view = OwnerView { owner, saw, generation };
         match self.position(owner) {
             Ok(index) => self.owners[index] = view,
@@ -233,6 +253,14 @@ impl EntryRecord {
     }
 
     fn advance(&mut self, bound: Option<FileKey>, change: Change) {
+        if self.bound != bound {
+            for view in self.owners.iter_mut().filter(|view| view.saw == Saw::Bound) {
+                view.saw = self.bound.map_or(Saw::Absent, |old| Saw::Other(Box::new(old)));
+            }
+            let is_new = |view: &&mut OwnerView| matches!(&view.saw, Saw::Other(file) if Some(**file) == bound);
+            let of_new = self.owners.iter_mut().filter(is_new);
+            of_new.for_each(|view| view.saw = Saw::Bound);
+        }
         self.bound = bound;
         // As for files: a number out of order must not make an old view look newer than a change.
         if change.generation <= self.generation {

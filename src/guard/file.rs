@@ -46,14 +46,21 @@ pub struct FileRecord {
     generation: Generation,
     history: History,
     /// In order of owner: a file may have been seen by very many.
-    owners: SmallVec<[(OwnerId, Generation); 2]>,
+    owners: SmallVec<[(OwnerId, Generation); 1]>,
+    processes: ProcessViews,
+    /// What there is to know of few files.
+    rare: Option<Box<Rare>>,
+}
+
+/// What is known of files that were changed or refused; apart, since most were only read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Rare {
     /// Versions before the present one that owners saw last: no more than there are such owners.
     past: Vec<(Generation, Version)>,
     /// Owners that were told to read the file and have not.
-    refused: SmallVec<[OwnerId; 1]>,
+    refused: SmallVec<[OwnerId; 2]>,
     /// Owners whose view moved along with a change that was put down to them without having been seen happening.
-    presumed: SmallVec<[OwnerId; 1]>,
-    processes: ProcessViews,
+    presumed: SmallVec<[OwnerId; 2]>,
 }
 
 impl FileRecord {
@@ -66,10 +73,8 @@ impl FileRecord {
             generation,
             history,
             owners,
-            past: Vec::new(),
-            refused: SmallVec::new(),
-            presumed: SmallVec::new(),
             processes: ProcessViews::default(),
+            rare: None,
         }
     }
 
@@ -171,7 +176,8 @@ impl FileRecord {
         if seen == self.generation {
             return Some(self.token.into());
         }
-        let past = self.past.iter().find(|(generation, _)| *generation == seen);
+        let past = &self.rare.as_ref()?.past;
+        let past = past.iter().find(|(generation, _)| *generation == seen);
         past.map(|(_, version)| *version)
     }
 
@@ -209,46 +215,42 @@ impl FileRecord {
     pub fn refused_stale(&mut self, owner: OwnerId, process: Option<Process>) {
         self.processes.refuse(owner, process);
         if owner != OwnerId::NOBODY && !self.was_refused(owner) {
-            self.refused.push(owner);
+            self.rare.get_or_insert_default().refused.push(owner);
         }
     }
 
     /// The last change was put down to the owner, who may have made it through a mapping: nobody saw it happen.
     pub fn presume(&mut self, owner: OwnerId) {
         if self.is_current(owner) && !self.is_presumed(owner) {
-            self.presumed.push(owner);
+            self.rare.get_or_insert_default().presumed.push(owner);
         }
     }
 
     /// Whether the owner's view rests on a change that is only put down to it: what it displaces must be kept.
     #[must_use]
     pub fn is_presumed(&self, owner: OwnerId) -> bool {
-        self.presumed.contains(&owner)
+        self.rare.as_ref().is_some_and(|rare| rare.presumed.contains(&owner))
     }
 
     /// Whether the owner was refused a change of the file and has not read it since. What it may not change it may not
     /// remove either: programs that are refused one way try the other.
     #[must_use]
     pub fn was_refused(&self, owner: OwnerId) -> bool {
-        self.refused.contains(&owner)
+        self.rare.as_ref().is_some_and(|rare| rare.refused.contains(&owner))
     }
 
     /// Forgets the owner's view and those of its processes.
     pub fn forget_owner(&mut self, owner: OwnerId) {
         self.owners.retain(|(known, _)| *known != owner);
-        self.refused.retain(|known| *known != owner);
-        self.presumed.retain(|known| *known != owner);
         self.processes.forget_owner(owner);
-        self.tidy_past();
+        self.tidy(|known| known != owner);
     }
 
     /// Forgets what all owners have seen for which `keep` says no.
     pub fn retain_owners(&mut self, mut keep: impl FnMut(OwnerId) -> bool) {
         self.owners.retain(|(known, _)| keep(*known));
-        self.refused.retain(|known| keep(*known));
-        self.presumed.retain(|known| keep(*known));
-        self.processes.retain_owners(keep);
-        self.tidy_past();
+        self.processes.retain_owners(&mut keep);
+        self.tidy(keep);
     }
 
     /// Forgets the views of a process that has ended.
@@ -264,25 +266,31 @@ impl FileRecord {
     /// Whether nothing would be lost with this record: no views, and no change since the guard began.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.owners.is_empty() && self.refused.is_empty() && self.processes.is_empty() && self.history.is_empty()
+        let refused = self.rare.as_ref().is_some_and(|rare| !rare.refused.is_empty());
+        !refused && self.owners.is_empty() && self.processes.is_empty() && self.history.is_empty()
     }
 
     fn see(&mut self, owner: OwnerId) {
         let generation = self.generation;
-        self.refused.retain(|known| *known != owner);
-        self.presumed.retain(|known| *known != owner);
         match self.position(owner) {
             Ok(index) => self.owners[index].1 = generation,
             Err(index) => self.owners.insert(index, (owner, generation)),
         }
-        self.tidy_past();
+        self.tidy(|known| known != owner);
     }
 
-    /// Forgets versions that nobody saw last any more.
-    fn tidy_past(&mut self) {
+    /// Forgets versions that nobody saw last any more, and of owners that `keep` does not name that they were refused, or
+    /// their view is presumed.
+    fn tidy(&mut self, mut keep: impl FnMut(OwnerId) -> bool) {
+        let Some(rare) = &mut self.rare else { return };
+        rare.refused.retain(|known| keep(*known));
+        rare.presumed.retain(|known| keep(*known));
         let owners = &self.owners;
-        self.past
+        rare.past
             .retain(|(generation, _)| owners.iter().any(|(_, seen)| seen == generation));
+        if rare.past.is_empty() && rare.refused.is_empty() && rare.presumed.is_empty() {
+            self.rare = None;
+        }
     }
 
     /// Where the owner's view is, or where it belongs.
@@ -292,14 +300,17 @@ impl FileRecord {
 
     fn advance(&mut self, token: Token, change: Change) {
         if self.owners.iter().any(|(_, seen)| *seen == self.generation) {
-            self.past.push((self.generation, self.token.into()));
+            let past = &mut self.rare.get_or_insert_default().past;
+            past.push((self.generation, self.token.into()));
         }
         self.token = token;
         // A number out of order could make an old view look current. In doubt nobody has seen anything.
         if change.generation <= self.generation {
             self.owners.clear();
-            self.past.clear();
             self.processes.clear();
+            if let Some(rare) = &mut self.rare {
+                rare.past.clear();
+            }
         }
         self.generation = self.generation.max(change.generation);
         self.history.record(change);

@@ -9,41 +9,55 @@ use super::version::{Author, Change};
 ///
 /// Two slots are enough: for an owner who did not make the last change, that is the answer; for the one who did, the
 /// other slot holds the last change by anybody else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct History {
-    last: Option<Change>,
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History(Option<Box<Slots>>);
+
+/// Apart, since most files are never changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slots {
+    last: Change,
     other: Option<Change>,
 }
 
 impl History {
     /// Adds a change, later than all before it.
     pub fn record(&mut self, change: Change) {
-        if self.last.is_some_and(|last| last.author != change.author) {
-            self.other = self.last;
+        match &mut self.0 {
+            Some(slots) => {
+                if slots.last.author != change.author {
+                    slots.other = Some(slots.last);
+                }
+                slots.last = change;
+            }
+            None => {
+                self.0 = Some(Box::new(Slots {
+                    last: change,
+                    other: None,
+                }));
+            }
         }
-        self.last = Some(change);
     }
 
     /// The last change.
     #[must_use]
     pub fn last(&self) -> Option<&Change> {
-        self.last.as_ref()
+        self.0.as_ref().map(|slots| &slots.last)
     }
 
     /// The last change that is foreign to `owner`.
     #[must_use]
     pub fn last_foreign(&self, owner: OwnerId) -> Option<&Change> {
-        let last = self.last.as_ref()?;
-        if last.author.is_foreign_to(owner) {
-            return Some(last);
+        let slots = self.0.as_ref()?;
+        if slots.last.author.is_foreign_to(owner) {
+            return Some(&slots.last);
         }
-        debug_assert!(self.other.is_none_or(|other| other.author != Author::Owner(owner)));
-        self.other.as_ref()
+        debug_assert!(slots.other.is_none_or(|other| other.author != Author::Owner(owner)));
+        slots.other.as_ref()
     }
 
     /// Whether nothing was changed since the guard began.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.last.is_none()
+        self.0.is_none()
     }
 }

@@ -100,6 +100,34 @@ pub(super) struct Home {
     journal: Mutex<Option<OwnedFd>>,
 }
 
+impl Home {
+    /// Adds a line to the journal, if that is open and still there; says whether it was.
+    fn note(&self, line: &[u8]) -> Result<bool> {
+        let journal = self.journal.lock();
+        match journal.as_ref() {
+            Some(file) if sys::stat(file).is_ok_and(|stat| stat.nlink > 0) => append_line(file, line).map(|()| true),
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// The same, and opens or makes the journal first.
+    fn note_anew(&self, line: &[u8]) -> Result<bool> {
+        let mut journal = self.journal.lock();
+        let file = sys::open_at(&self.home, OsStr::new(JOURNAL), c::O_WRONLY | c::O_CREAT, 0o600)?;
+        append_line(&file, line)?;
+        *journal = Some(file);
+        Ok(true)
+    }
+}
+
+/// On a full disk a part may be written: the next note must not go on in the middle of this one.
+fn append_line(file: &OwnedFd, line: &[u8]) -> Result<()> {
+    if sys::pwrite_append(file, line)? < line.len() {
+        sys::pwrite_append(file, b"\n")?;
+    }
+    Ok(())
+}
+
 /// The attic of one tree.
 #[derive(Debug)]
 pub struct Attic {
@@ -335,24 +363,11 @@ impl Attic {
     /// Notes what a kept file was. The file is kept whether or not the note can be written.
     pub fn note(&self, info: &KeptInfo) {
         self.added.fetch_add(info.size, Ordering::Relaxed);
-        let noted = self.home().and_then(|home| {
-            let mut line = serde_json::to_vec(info).unwrap_or_default();
-            line.push(b'\n');
-            let mut journal = home.journal.lock();
-            let file = match journal.take() {
-                // Somebody may have taken it away.
-                Some(file) if sys::stat(&file).is_ok_and(|stat| stat.nlink > 0) => file,
-                Some(_) | None => {
-                    let flags = c::O_WRONLY | c::O_CREAT;
-                    sys::open_at(&home.home, OsStr::new(JOURNAL), flags, 0o600)?
-                }
-            };
-            // On a full disk a part may be written: the next note must not go on in the middle of this one.
-            if sys::pwrite_append(&file, &line)? < line.len() {
-                sys::pwrite_append(&file, b"\n")?;
-            }
-            *journal = Some(file);
-            Ok(())
+        let mut line = serde_json::to_vec(info).unwrap_or_default();
+        line.push(b'\n');
+        let noted = self.known_home().and_then(|home| home.note(&line)).and_then(|noted| {
+            // Somebody may have taken it away, or there was nothing to note yet.
+            if noted { Ok(true) } else { self.home()?.note_anew(&line) }
         });
         if let Err(error) = noted {
             log::warn!("a kept file could not be noted in the attic's journal: {error}");

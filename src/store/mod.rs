@@ -18,7 +18,7 @@ mod ticks;
 pub use attic::{Attic, AtticLimits, KeptInfo, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
-pub use node::{Changing, DirState, FileState, Kind, Node, Place, Staged, TakenAway};
+pub use node::{Changing, DirState, FileState, FileUse, Kind, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
 pub use ticks::Ticks;
 
@@ -105,7 +105,7 @@ impl Store {
         let node = table.root(key, Arc::clone(&root));
         let mount_id = sys::handle_of(&*root).map_or(0, |(_, mount)| mount);
         if handles {
-            table.find_by_handle(&node);
+            table.find_by_handle(&node, handle.as_ref());
         }
         Ok(Self {
             mount_id,
@@ -164,14 +164,14 @@ impl Store {
     /// Where that cannot be done: without `CAP_SYS_ADMIN`, or where files have no handles.
     pub fn watch(&self) -> Result<Watch> {
         let root = self.fd(&self.root)?;
-        sys::handle_of(&*root)?;
+        let (handle, _) = sys::handle_of(&*root)?;
         let watch = Watch::filesystem(&*root)?;
         if self.is_private
             && let Err(error) = watch.ignore_writes(&*root)
         {
             log::info!("the guard's own writes are watched like those of others: {error}");
         }
-        self.table.find_by_handle(&self.root);
+        self.table.find_by_handle(&self.root, Some(&handle));
         Ok(watch)
     }
 
@@ -276,12 +276,10 @@ impl Store {
     pub fn lookup(&self, dir: &Arc<Node>, name: &OsStr) -> Result<(Arc<Node>, Stat)> {
         let parent = self.fd(dir)?;
         let handle = self.handle_at(&parent, name)?;
-        if let Some(node) = handle.as_ref().and_then(|handle| self.known(handle)) {
-            // Gone since: it is looked for by its name.
-            if let Ok(stat) = self.stat(&node) {
-                node.found_at(place(dir, name));
-                return Ok((node, stat));
-            }
+        if let Some(handle) = &handle
+            && let Some(found) = self.found_by_handle(&parent, (dir, name), handle)
+        {
+            return Ok(found);
         }
         let fd = sys::open_child(&*parent, name)?;
         let stat = sys::stat(&fd)?;
@@ -291,6 +289,29 @@ impl Store {
             self.fds.keep(&node, &Arc::new(fd));
         }
         Ok((node, stat))
+    }
+
+    /// The known node of a handle that was just read by a name, and its attributes; one that is not kept open is not opened
+    /// for that. Nothing where the name leads elsewhere by now.
+    fn found_by_handle(
+        &self,
+        parent: &OwnedFd,
+        (dir, name): (&Arc<Node>, &OsStr),
+        handle: &Handle,
+    ) -> Option<(Arc<Node>, Stat)> {
+        let node = self.known(handle)?;
+        let stat = match node.cached_fd() {
+            Some(fd) => sys::stat(&*fd).ok()?,
+            // By a directory's descriptor everything in it is found.
+            None if !self.features.handles || node.kind() == Kind::Directory => self.stat(&node).ok()?,
+            None => {
+                let stat = sys::stat_at(parent, name).ok()?;
+                let key = node.key();
+                ((stat.dev, stat.ino) == (key.dev, key.ino)).then_some(stat)?
+            }
+        };
+        node.found_at(place(dir, name));
+        Some((node, stat))
     }
 
     /// Finds `name` in `dir`; of a node that is known, without a look at its attributes.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use smallvec::SmallVec;
 
@@ -114,10 +115,21 @@ pub struct TakenAway {
 /// What the file lock guards.
 #[derive(Debug, Default)]
 pub struct FileState {
-    /// Present while the file waits for publication.
-    pub staged: Option<Box<Staged>>,
     /// The publication was lost to somebody else; the bytes are in the attic.
     pub lost: Option<super::Winner>,
+    /// The file's last name was displaced into the attic: that link is not part of the tree.
+    pub in_attic: bool,
+    /// The name was published after the last sync of its directory.
+    pub name_unsynced: bool,
+    /// Apart, since few of the known files are open.
+    use_of: Option<Box<FileUse>>,
+}
+
+/// What is known of a file as long as it is open or waits for publication.
+#[derive(Debug, Default)]
+pub struct FileUse {
+    /// Present while the file waits for publication.
+    pub staged: Option<Box<Staged>>,
     /// Owners that may change the file without a request to the daemon, with the number of their handles.
     pub writers: SmallVec<[(OwnerId, u32); 1]>,
     /// Handles that have made or emptied the file, until they are closed; where each write is judged, until they are
@@ -136,13 +148,47 @@ pub struct FileState {
     pub handles: u32,
     /// Mounts with the file open for writing, and the number of such handles.
     pub writing: SmallVec<[(u64, u32); 1]>,
-    /// The file's last name was displaced into the attic: that link is not part of the tree.
-    pub in_attic: bool,
-    /// The name was published after the last sync of its directory.
-    pub name_unsynced: bool,
+}
+
+/// That of a file that is not in use.
+static NO_USE: LazyLock<FileUse> = LazyLock::new(FileUse::default);
+
+impl Deref for FileState {
+    type Target = FileUse;
+
+    fn deref(&self) -> &FileUse {
+        self.use_of.as_deref().unwrap_or(&NO_USE)
+    }
+}
+
+impl DerefMut for FileState {
+    fn deref_mut(&mut self) -> &mut FileUse {
+        self.use_of.get_or_insert_default()
+    }
+}
+
+impl FileUse {
+    fn is_over(&self) -> bool {
+        self.handles == 0
+            && self.staged.is_none()
+            && self.taken_away.is_none()
+            && self.changing.is_empty()
+            && self.writers.is_empty()
+            && self.mappers.is_empty()
+            && self.writing.is_empty()
+            && self.executing == 0
+            && self.mappable == 0
+    }
 }
 
 impl FileState {
+    /// Lets go of what is known of a file that is in use no more.
+    pub fn tidy(&mut self) {
+        if self.use_of.as_ref().is_some_and(|file| file.is_over()) {
+            self.use_of = None;
+        }
+    }
+
     /// Notes a handle open for writing.
     pub fn add_writer(&mut self, owner: OwnerId) {
         match self.writers.iter_mut().find(|(who, _)| *who == owner) {
@@ -161,20 +207,22 @@ impl FileState {
 
     /// Notes that such a handle is gone.
     pub fn end_writing(&mut self, mount: u64) {
-        if let Some(index) = self.writing.iter().position(|(which, _)| *which == mount) {
-            self.writing[index].1 -= 1;
-            if self.writing[index].1 == 0 {
-                self.writing.swap_remove(index);
+        let file = &mut **self;
+        if let Some(index) = file.writing.iter().position(|(which, _)| *which == mount) {
+            file.writing[index].1 -= 1;
+            if file.writing[index].1 == 0 {
+                file.writing.swap_remove(index);
             }
         }
     }
 
     /// Notes that a handle open for writing is gone.
     pub fn remove_writer(&mut self, owner: OwnerId) {
-        if let Some(index) = self.writers.iter().position(|(who, _)| *who == owner) {
-            self.writers[index].1 -= 1;
-            if self.writers[index].1 == 0 {
-                self.writers.swap_remove(index);
+        let file = &mut **self;
+        if let Some(index) = file.writers.iter().position(|(who, _)| *who == owner) {
+            file.writers[index].1 -= 1;
+            if file.writers[index].1 == 0 {
+                file.writers.swap_remove(index);
             }
         }
     }
@@ -198,8 +246,6 @@ pub struct Node {
     touched: AtomicBool,
     /// A place for the layer above to cache what it derived from the node's place.
     pub(crate) level: AtomicU64,
-    /// Of a directory: whether it tells upper from lower case; not asked yet, no, yes.
-    case: AtomicU8,
     /// It has no capability (`security.capability`), as long as nobody is seen to set one.
     no_capability: AtomicBool,
     /// Guarded so closely under whatever name: its content came to one that is guarded less without having been seen.
@@ -207,13 +253,25 @@ pub struct Node {
     /// Somebody outside the mounts has changed the content or attributes since this was last cleared; only where they are
     /// watched.
     touched_outside: AtomicBool,
+    /// Of a directory.
+    dir: Option<Box<DirPart>>,
+    content: Mutex<FileState>,
+    table: Weak<Table>,
+}
+
+/// What only directories have.
+#[derive(Debug, Default)]
+struct DirPart {
+    /// Whether it tells upper from lower case; not asked yet, no, yes.
+    case: AtomicU8,
     staged_names: AtomicU32,
     /// The latest time a name was staged: shown as the directory's time of change until the backing one is later.
     staged_at: Mutex<Timestamp>,
     names: Mutex<DirState>,
-    content: Mutex<FileState>,
-    table: Weak<Table>,
 }
+
+/// That of what is no directory, in which there are no names.
+static NO_DIR: LazyLock<DirPart> = LazyLock::new(DirPart::default);
 
 impl Node {
     pub(super) fn new(
@@ -234,16 +292,17 @@ impl Node {
             pins: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             level: AtomicU64::new(0),
-            case: AtomicU8::new(0),
             no_capability: AtomicBool::new(false),
             held: AtomicU8::new(NOT_HELD),
             touched_outside: AtomicBool::new(false),
-            staged_names: AtomicU32::new(0),
-            staged_at: Mutex::default(),
-            names: Mutex::default(),
+            dir: (kind == Kind::Directory).then(Box::default),
             content: Mutex::default(),
             table,
         }
+    }
+
+    fn as_dir(&self) -> &DirPart {
+        self.dir.as_deref().unwrap_or(&NO_DIR)
     }
 
     /// The FUSE node id: the inode number where that is free.
@@ -300,12 +359,12 @@ impl Node {
     pub(super) fn tells_case(&self, ask: impl FnOnce() -> bool) -> bool {
         const NO: u8 = 1;
         const YES: u8 = 2;
-        match self.case.load(Ordering::Relaxed) {
+        match self.as_dir().case.load(Ordering::Relaxed) {
             NO => false,
             YES => true,
             _ => {
                 let told = ask();
-                self.case.store(if told { YES } else { NO }, Ordering::Relaxed);
+                self.as_dir().case.store(if told { YES } else { NO }, Ordering::Relaxed);
                 told
             }
         }
@@ -372,7 +431,7 @@ impl Node {
     /// The lock of a directory's names, held from judgement to change of any name in it.
     #[must_use]
     pub fn names(&self) -> &Mutex<DirState> {
-        &self.names
+        &self.as_dir().names
     }
 
     /// The lock of a file's content, held from judgement to change of it.
@@ -394,29 +453,29 @@ impl Node {
     /// Whether any name in this directory waits for publication; cheap, without the lock.
     #[must_use]
     pub fn has_staged(&self) -> bool {
-        self.staged_names.load(Ordering::Acquire) > 0
+        self.as_dir().staged_names.load(Ordering::Acquire) > 0
     }
 
     /// The latest time a name was staged in this directory.
     #[must_use]
     pub fn staged_at(&self) -> Timestamp {
-        *self.staged_at.lock()
+        *self.as_dir().staged_at.lock()
     }
 
     /// Puts a staged name into the directory.
     pub fn stage(&self, names: &mut DirState, name: &OsStr, node: &Arc<Self>, at: Timestamp) {
         names.staged.insert(name.into(), Arc::clone(node));
         {
-            let mut latest = self.staged_at.lock();
+            let mut latest = self.as_dir().staged_at.lock();
             *latest = latest.max(at);
         }
-        self.staged_names.fetch_add(1, Ordering::Release);
+        self.as_dir().staged_names.fetch_add(1, Ordering::Release);
     }
 
     /// Takes a staged name out of the directory.
     pub fn unstage(&self, names: &mut DirState, name: &OsStr) -> Option<Arc<Self>> {
         let node = names.staged.remove(name)?;
-        if self.staged_names.fetch_sub(1, Ordering::Release) == 1 {
+        if self.as_dir().staged_names.fetch_sub(1, Ordering::Release) == 1 {
             self.show_own_times();
         }
         Some(node)
@@ -424,7 +483,7 @@ impl Node {
 
     /// From now on the directory's times are those it has: it has got all its names, or its times have been set.
     pub fn show_own_times(&self) {
-        *self.staged_at.lock() = Timestamp::default();
+        *self.as_dir().staged_at.lock() = Timestamp::default();
     }
 
     pub(super) fn cached_fd(&self) -> Option<Arc<OwnedFd>> {
@@ -485,7 +544,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
-            table.forget(self.key, self.id);
+            table.forget(self.key);
         }
         // Not by recursion: a chain of directories may be longer than a stack.
         let mut above = self.place.get_mut().parent.take();

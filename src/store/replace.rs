@@ -145,12 +145,15 @@ impl Store {
     /// Whether what a name leads to now is what was judged.
     fn is_judged(&self, dir: impl AsFd + Copy, name: &OsStr, node: &Arc<Node>, judged: &Expected) -> Result<bool> {
         if node.handle().is_some() {
-            return match sys::handle_at(dir, name) {
-                Ok((handle, _)) if super::table::generation_of(&handle) != judged.key.generation => Ok(false),
-                Ok(_) => Ok(judged.is_version(&self.stat(node)?)),
-                Err(error) if error.errno() == c::ENOENT => Ok(false),
-                Err(error) => Err(error.into()),
+            // As long as it is held open its inode number is no other file's.
+            let held = self.fd(node)?;
+            let found = match sys::stat_at(dir, name) {
+                Ok(stat) => (stat.dev, stat.ino) == (judged.key.dev, judged.key.ino) && judged.is_version(&stat),
+                Err(error) if error.errno() == c::ENOENT => false,
+                Err(error) => return Err(error.into()),
             };
+            drop(held);
+            return Ok(found);
         }
         let fd = match sys::open_child(dir, name) {
             Err(error) if error.errno() == c::ENOENT => return Ok(false),

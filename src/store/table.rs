@@ -1,11 +1,12 @@
 //! The table of known nodes, and the bound on descriptors kept for them.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::ROOT_ID;
 use super::node::{Kind, Node, Place};
@@ -50,16 +51,27 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// All nodes somebody holds, by identity and by id.
+/// All nodes somebody holds.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    by_key: Sharded<HashMap<FileKey, (u64, Weak<Node>)>>,
-    ids: Sharded<HashMap<u64, FileKey>>,
-    /// By the generation, which is that of the file handle; where nodes are looked for by handle.
+    /// By inode number: whoever has one finds all that have or had it, and whether it is taken as an id.
+    nodes: Sharded<HashTable<Slot>>,
+    /// By the generation, which is that of the file handle; where nodes are looked for by handle and the handle does not tell
+    /// the inode number.
     handles: Sharded<HashMap<u64, Weak<Node>>>,
     by_handle: AtomicBool,
+    /// Handles of eight bytes begin with the inode number.
+    handles_tell: AtomicBool,
+    hasher: DefaultHashBuilder,
     alternative: AtomicU64,
     count: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: FileKey,
+    id: u64,
+    node: Weak<Node>,
 }
 
 impl Table {
@@ -77,10 +89,19 @@ impl Table {
             Arc::downgrade(self),
         ));
         node.pin(fd);
-        self.by_key.lock(&key).insert(key, (ROOT_ID, Arc::downgrade(&node)));
-        self.ids.lock(&ROOT_ID).insert(ROOT_ID, key);
+        let slot = Slot {
+            key,
+            id: ROOT_ID,
+            node: Arc::downgrade(&node),
+        };
+        let (hash, hasher) = (self.hash(key.ino), |slot: &Slot| self.hash(slot.key.ino));
+        self.nodes.lock(&key.ino).insert_unique(hash, slot, hasher);
         self.count.fetch_add(1, Ordering::Relaxed);
         node
+    }
+
+    fn hash(&self, ino: u64) -> u64 {
+        self.hasher.hash_one(ino)
     }
 
     /// Finds or makes the node of `key`; says whether it was made.
@@ -91,17 +112,33 @@ impl Table {
         handle: Option<Handle>,
         place: Place,
     ) -> (Arc<Node>, bool) {
-        let mut shard = self.by_key.lock(&key);
-        if let Some(node) = shard.get(&key).and_then(|(_, weak)| weak.upgrade()) {
+        let hash = self.hash(key.ino);
+        let mut shard = self.nodes.lock(&key.ino);
+        let known = shard
+            .find(hash, |slot| slot.key == key)
+            .and_then(|slot| slot.node.upgrade());
+        if let Some(node) = known {
             drop(shard);
             node.found_at(place);
             return (node, false);
         }
-        let id = self.choose_id(key);
+        // Of a node of the same key that is on its way out its successor takes over the id.
+        let old = shard.find(hash, |slot| slot.key == key).map(|slot| slot.id);
+        let id = old.unwrap_or_else(|| self.choose_id(&shard, key));
         let node = Arc::new(Node::new(id, key, kind, handle, place, Arc::downgrade(self)));
-        shard.insert(key, (id, Arc::downgrade(&node)));
+        let slot = Slot {
+            key,
+            id,
+            node: Arc::downgrade(&node),
+        };
+        match shard.find_mut(hash, |slot| slot.key == key) {
+            Some(there) => *there = slot,
+            None => {
+                shard.insert_unique(hash, slot, |slot| self.hash(slot.key.ino));
+            }
+        }
         drop(shard);
-        if self.finds_by_handle() {
+        if self.finds_by_handle() && !self.handles_tell() {
             self.handles
                 .lock(&key.generation)
                 .insert(key.generation, Arc::downgrade(&node));
@@ -110,36 +147,25 @@ impl Table {
         (node, true)
     }
 
-    fn choose_id(&self, key: FileKey) -> u64 {
+    /// The inode number, where no other node of that number has it for its id.
+    fn choose_id(&self, shard: &HashTable<Slot>, key: FileKey) -> u64 {
         let wanted = key.ino;
-        if wanted > ROOT_ID && wanted < ALTERNATIVE {
-            let mut ids = self.ids.lock(&wanted);
-            // The same key here is a node on its way out, whose id its successor takes over.
-            if *ids.entry(wanted).or_insert(key) == key {
-                return wanted;
-            }
+        let same = |slot: &Slot| slot.key.ino == wanted && slot.id == wanted;
+        if wanted > ROOT_ID && wanted < ALTERNATIVE && shard.find(self.hash(wanted), same).is_none() {
+            return wanted;
         }
-        let id = ALTERNATIVE | self.alternative.fetch_add(1, Ordering::Relaxed);
-        self.ids.lock(&id).insert(id, key);
-        id
+        ALTERNATIVE | self.alternative.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn forget(&self, key: FileKey, id: u64) {
-        let mut shard = self.by_key.lock(&key);
-        // A newer node of the same key may already stand here; it keeps its place, and the id if it took it over.
-        let successor = match shard.get(&key) {
-            Some((_, weak)) if weak.strong_count() == 0 => {
-                shard.remove(&key);
-                None
-            }
-            Some((id, _)) => Some(*id),
-            None => None,
-        };
-        if successor != Some(id) {
-            self.ids.lock(&id).remove(&id);
+    pub(super) fn forget(&self, key: FileKey) {
+        let mut shard = self.nodes.lock(&key.ino);
+        // A newer node of the same key may already stand here; it keeps its place.
+        let gone = |slot: &Slot| slot.key == key && slot.node.strong_count() == 0;
+        if let Ok(slot) = shard.find_entry(self.hash(key.ino), gone) {
+            slot.remove();
         }
         drop(shard);
-        if self.finds_by_handle() {
+        if self.finds_by_handle() && !self.handles_tell() {
             let mut handles = self.handles.lock(&key.generation);
             if handles
                 .get(&key.generation)
@@ -156,39 +182,57 @@ impl Table {
         self.by_handle.load(Ordering::Acquire)
     }
 
-    /// Finds nodes by file handle from now on.
-    pub(super) fn find_by_handle(&self, root: &Arc<Node>) {
+    fn handles_tell(&self) -> bool {
+        self.handles_tell.load(Ordering::Acquire)
+    }
+
+    /// Finds nodes by file handle from now on; `handle` is that of the root.
+    pub(super) fn find_by_handle(&self, root: &Arc<Node>, handle: Option<&Handle>) {
         if self.finds_by_handle() {
+            return;
+        }
+        if handle.is_some_and(|handle| handle.inode() == Some(root.key().ino)) {
+            self.handles_tell.store(true, Ordering::Release);
+            self.by_handle.store(true, Ordering::Release);
             return;
         }
         let generation = root.key().generation;
         self.handles.lock(&generation).insert(generation, Arc::downgrade(root));
         self.by_handle.store(true, Ordering::Release);
-        self.by_key.each(|shard| {
-            for (key, (_, node)) in &*shard {
+        self.nodes.each(|shard| {
+            for slot in &*shard {
+                let generation = slot.key.generation;
                 self.handles
-                    .lock(&key.generation)
-                    .insert(key.generation, Weak::clone(node));
+                    .lock(&generation)
+                    .insert(generation, Weak::clone(&slot.node));
             }
         });
     }
 
-    /// The live node of an id.
+    /// The live node of an id that is its inode number.
     pub(super) fn by_id(&self, id: u64) -> Option<Arc<Node>> {
-        let key = *self.ids.lock(&id).get(&id)?;
-        self.by_key.lock(&key).get(&key).and_then(|(_, weak)| weak.upgrade())
+        let shard = self.nodes.lock(&id);
+        let slot = shard.find(self.hash(id), |slot| slot.id == id && slot.key.ino == id)?;
+        slot.node.upgrade()
     }
 
     /// The node of a file handle.
     pub(super) fn by_handle(&self, bytes: &[u8]) -> Option<Arc<Node>> {
         let generation = fnv1a(bytes);
-        self.handles.lock(&generation).get(&generation).and_then(Weak::upgrade)
+        if !self.handles_tell() {
+            return self.handles.lock(&generation).get(&generation).and_then(Weak::upgrade);
+        }
+        let ino = u64::from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?));
+        let same = |slot: &Slot| slot.key.ino == ino && slot.key.generation == generation;
+        let shard = self.nodes.lock(&ino);
+        let slot = shard.find(self.hash(ino), same)?;
+        slot.node.upgrade()
     }
 
     pub(super) fn each(&self, mut visit: impl FnMut(&Node)) {
         let mut all = Vec::new();
-        self.handles
-            .each(|shard| all.extend(shard.values().filter_map(Weak::upgrade)));
+        self.nodes
+            .each(|shard| all.extend(shard.iter().filter_map(|slot| slot.node.upgrade())));
         // Outside the locks: the last reference takes them.
         all.iter().for_each(|node| visit(node));
     }

@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use super::call::check;
 use super::error::{Result, SysError};
@@ -27,10 +28,10 @@ pub struct Creds<'a> {
     pub umask: u32,
 }
 
-/// While this lives, the thread's file system identity is the caller's. Put back when dropped.
+/// While this lives, the thread's file system identity is the caller's. Put back when dropped, save for the umask, which
+/// is put back before this thread makes anything of its own (`with_own_umask`): most callers have the same.
 #[derive(Debug)]
 pub struct CredScope {
-    old_umask: u32,
     identity: Option<Identity>,
     /// Belongs to the thread that made it.
     not_send: PhantomData<*const ()>,
@@ -45,15 +46,35 @@ struct Identity {
     caps: Caps,
 }
 
+/// The umask of the process, known once a thread has parted from it.
+static OWN_UMASK: OnceLock<u32> = OnceLock::new();
+
+/// What this thread knows of itself, so that the kernel need not be asked: nobody else changes it.
+#[derive(Debug, Clone, Copy)]
+struct Now {
+    /// Its umask, once it has one of its own.
+    umask: Option<u32>,
+    /// Its file system user and group outside every scope.
+    ids: Option<(u32, u32)>,
+    /// It acts as a caller.
+    in_scope: bool,
+}
+
 thread_local! {
-    static UMASK_IS_OWN: Cell<bool> = const { Cell::new(false) };
+    static NOW: Cell<Now> = const { Cell::new(Now { umask: None, ids: None, in_scope: false }) };
+}
+
+fn note(change: impl FnOnce(&mut Now)) {
+    let mut now = NOW.get();
+    change(&mut now);
+    NOW.set(now);
 }
 
 impl CredScope {
     /// Takes the caller's identity. EPERM when this process may not: then nothing is changed.
     pub fn enter(creds: &Creds<'_>) -> Result<Self> {
-        own_umask()?;
-        let (uid, gid) = (fs_uid(), fs_gid());
+        part_umask()?;
+        let (uid, gid) = own_ids();
         let identity = if creds.uid == uid && creds.gid == gid && creds.groups.is_none() {
             None
         } else {
@@ -67,8 +88,9 @@ impl CredScope {
             switch(creds).inspect_err(|_| saved.take().into_iter().for_each(restore))?;
             saved
         };
+        take_umask(creds.umask);
+        note(|now| now.in_scope = true);
         Ok(Self {
-            old_umask: set_umask(creds.umask),
             identity,
             not_send: PhantomData,
         })
@@ -77,7 +99,7 @@ impl CredScope {
 
 impl Drop for CredScope {
     fn drop(&mut self) {
-        set_umask(self.old_umask);
+        note(|now| now.in_scope = false);
         self.identity.take().into_iter().for_each(restore);
     }
 }
@@ -116,14 +138,37 @@ fn restore(saved: Identity) {
 }
 
 /// Threads of a process share one umask unless they part; a thread parts once.
-fn own_umask() -> Result<()> {
-    if UMASK_IS_OWN.get() {
+fn part_umask() -> Result<()> {
+    if NOW.get().umask.is_some() {
         return Ok(());
     }
     // SAFETY: integers only; from here on this thread has its own umask and working directory.
     check(unsafe { libc::unshare(libc::CLONE_FS) })
         .map_err(|errno| SysError::new("unshare", errno).name("CLONE_FS"))?;
-    UMASK_IS_OWN.set(true);
+    // What this thread had, it had from the one that made it: from the process, or from a thread that acts as callers do.
+    let had = set_umask(0);
+    let own = *OWN_UMASK.get_or_init(|| had);
+    set_umask(own);
+    note(|now| now.umask = Some(own));
+    Ok(())
+}
+
+fn take_umask(mask: u32) {
+    let mask = mask & 0o777;
+    if NOW.get().umask != Some(mask) {
+        set_umask(mask);
+        note(|now| now.umask = Some(mask));
+    }
+}
+
+/// Before this thread makes something: outside every scope it is made with the umask of the process, whatever caller the
+/// thread acted as last.
+pub(super) fn with_own_umask() -> std::result::Result<(), i32> {
+    let Some(own) = OWN_UMASK.get() else { return Ok(()) };
+    if !NOW.get().in_scope {
+        part_umask().map_err(|error| error.errno())?;
+        take_umask(*own);
+    }
     Ok(())
 }
 
@@ -150,6 +195,15 @@ fn raw_fs_gid(gid: u32) -> u32 {
 /// Ids come back in the low half of a long; those above `i32::MAX` may come sign-extended.
 fn id_of(ret: i64) -> u32 {
     u32::try_from(ret & 0xffff_ffff).unwrap_or(NO_ID)
+}
+
+/// The thread's file system user and group outside every scope: asked for once.
+fn own_ids() -> (u32, u32) {
+    NOW.get().ids.unwrap_or_else(|| {
+        let ids = (fs_uid(), fs_gid());
+        note(|now| now.ids = Some(ids));
+        ids
+    })
 }
 
 fn fs_uid() -> u32 {

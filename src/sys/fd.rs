@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use super::call::{FdName, check, own, retry, with_name, with_path};
+use super::cred::with_own_umask;
 use super::error::{Result, SysError};
 
 const NEVER_OUTSIDE: u64 = libc::RESOLVE_NO_XDEV | libc::RESOLVE_NO_MAGICLINKS;
@@ -42,6 +43,9 @@ fn openat2(dir: BorrowedFd<'_>, name: &OsStr, flags: i32, mode: u32, resolve: u6
         resolve,
     };
     with_name(name, |name| {
+        if flags & libc::O_CREAT != 0 {
+            with_own_umask()?;
+        }
         retry(|| {
             // SAFETY: the name is a C string and `how` lives through the call, its size given.
             unsafe {
@@ -82,8 +86,9 @@ pub fn open_path(path: &Path, flags: i32) -> Result<OwnedFd> {
 pub fn open_tmpfile(dir: impl AsFd, flags: i32, mode: u32) -> Result<OwnedFd> {
     let dir = dir.as_fd();
     let flags = flags | libc::O_TMPFILE | libc::O_CLOEXEC;
-    // SAFETY: "." is a C string; the mode is the variadic argument that O_TMPFILE asks for.
-    retry(|| unsafe { libc::openat(dir.as_raw_fd(), c".".as_ptr(), flags, mode & 0o7777) })
+    with_own_umask()
+        // SAFETY: "." is a C string; the mode is the variadic argument that O_TMPFILE asks for.
+        .and_then(|()| retry(|| unsafe { libc::openat(dir.as_raw_fd(), c".".as_ptr(), flags, mode & 0o7777) }))
         .map(own)
         .map_err(|errno| SysError::new("openat", errno).fd(dir).name(".").open_flags(flags))
 }
@@ -138,7 +143,7 @@ pub struct Handle {
     /// `handle_type`.
     pub kind: i32,
     /// The bytes, opaque but comparable.
-    pub bytes: SmallVec<[u8; 24]>,
+    pub bytes: SmallVec<[u8; 16]>,
     /// Whether `open_by_handle` can open it; else it only identifies.
     pub decodable: bool,
 }
@@ -224,7 +229,7 @@ pub fn handle_at(dir: impl AsFd, name: &OsStr) -> Result<(Handle, i32)> {
         .map_err(|errno| SysError::new("name_to_handle_at", errno).fd(dir).name(name))
 }
 
-type HandleParts = (i32, SmallVec<[u8; 24]>, i32);
+type HandleParts = (i32, SmallVec<[u8; 16]>, i32);
 
 fn name_to_handle(fd: BorrowedFd<'_>, flags: i32) -> std::result::Result<HandleParts, i32> {
     path_to_handle(fd, c"", libc::AT_EMPTY_PATH | flags)

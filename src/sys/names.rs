@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStringExt;
 
 use super::call::{FdName, check, count, retry, with_name, with_path};
+use super::cred::with_own_umask;
 use super::error::{Result, SysError};
 use super::fd::proc_fd;
 
@@ -14,6 +15,7 @@ use super::fd::proc_fd;
 pub fn mkdir_at(dir: impl AsFd, name: &OsStr, mode: u32) -> Result<()> {
     let dir = dir.as_fd();
     with_name(name, |name| {
+        with_own_umask()?;
         // SAFETY: the name is a C string.
         retry(|| unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode & 0o7777) })
     })
@@ -25,6 +27,7 @@ pub fn mkdir_at(dir: impl AsFd, name: &OsStr, mode: u32) -> Result<()> {
 pub fn mknod_at(dir: impl AsFd, name: &OsStr, mode: u32, rdev: u64) -> Result<()> {
     let dir = dir.as_fd();
     with_name(name, |name| {
+        with_own_umask()?;
         // SAFETY: the name is a C string.
         retry(|| unsafe { libc::mknodat(dir.as_raw_fd(), name.as_ptr(), mode, rdev) })
     })

@@ -383,8 +383,40 @@ fn an_identity_is_put_back_after_a_panic_and_other_threads_keep_theirs() {
         })
     });
     assert!(result.is_err());
+    // What is made next is made with the umask of the process again, which is put back then.
+    let shm = open_path(Path::new("/dev/shm"), libc::O_PATH).unwrap();
+    let made = stat(open_tmpfile(&shm, libc::O_RDWR, 0o666).unwrap()).unwrap();
+    assert_eq!((made.uid, made.permissions()), (0, 0o666 & !before.umask.unwrap()));
     assert_eq!(status(), before);
-    assert_eq!(stat_owner_of_new_file(), 0);
+}
+
+#[test]
+fn a_thread_that_acted_as_a_caller_makes_its_own_files_with_its_own_umask() {
+    let (dir, fd) = dirs().remove(0);
+    let own = read_proc_status(gettid()).unwrap().umask.unwrap();
+    let creds = |umask| Creds {
+        uid: geteuid(),
+        gid: getegid(),
+        groups: None,
+        umask,
+    };
+    let mode = |name: &str| stat_at(&fd, os(name)).unwrap().permissions();
+    let make = |name: &str| drop(open_at(&fd, os(name), libc::O_WRONLY | libc::O_CREAT, 0o666).unwrap());
+    as_caller(&creds(0o777), || make("callers")).unwrap();
+    mkdir_at(&fd, os("d"), 0o777).unwrap();
+    as_caller(&creds(0o077), || make("anothers")).unwrap();
+    make("own");
+    as_caller(&creds(0o070), || ()).unwrap();
+    mknod_at(&fd, os("p"), libc::S_IFIFO | 0o666, 0).unwrap();
+    assert_eq!((mode("callers"), mode("anothers")), (0, 0o600));
+    assert_eq!(
+        (mode("own"), mode("p"), mode("d")),
+        (0o666 & !own, 0o666 & !own, 0o777 & !own)
+    );
+    as_caller(&creds(0o777), || ()).unwrap();
+    std::thread::scope(|scope| scope.spawn(|| make("by a thread made by it")).join().unwrap());
+    assert_eq!(mode("by a thread made by it"), 0o666 & !own);
+    drop(dir);
 }
 
 fn stat_owner_of_new_file() -> u32 {
