@@ -304,10 +304,7 @@ impl Mount {
                         return Ok(());
                     }
                     Ok(Exchange::Removed) => {
-                        if let Some(state) = state.filter(|_| stat.nlink <= 1) {
-                            note_taken_away(state, (who.owner, "rename"), stat, None);
-                        }
-                        self.note_links(displaced);
+                        self.note_removed(who, (displaced, stat), state);
                         return Ok(());
                     }
                     Err(error) => {
@@ -358,6 +355,14 @@ impl Mount {
                 Ok(done?)
             }
         }
+    }
+
+    /// What was renamed over could not go to the attic.
+    fn note_removed(&self, who: &Who, (displaced, stat): (&Arc<Node>, &Stat), state: Option<&mut FileState>) {
+        if let Some(state) = state.filter(|_| stat.nlink <= 1) {
+            note_taken_away(state, (who.owner, "rename"), stat, None);
+        }
+        self.note_links(displaced);
     }
 
     fn taken_by_no_file(&self, who: &Who, target: &End, winner: Winner) -> FsError {
