@@ -139,6 +139,11 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
     assert!(why.stdout.contains("is NOT in this file, but in the attic"), "{why:?}");
     let shown = format!("`unclobber attic show -w {} {}`", tree.root().display(), words[2]);
     assert!(why.stdout.contains(&shown), "{shown}\n{why:?}");
+    let outside = String::from_utf8_lossy(&run(&tree, &["why", "f"]).stdout).into_owned();
+    assert!(
+        outside.contains("what \"a\" wrote ") && outside.contains(&shown),
+        "{outside}"
+    );
     let listed = works(&tree, &["attic", "list"]);
     let label = "f (renamed over by b while a was writing it; holds what a wrote then, which is NOT in f)";
     assert!(listed.contains(label), "{listed}");
