@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::caller::{Arrival, At, Caller, Who};
-use super::changing::{change_under_way, note_taken_away, others_write_on};
+use super::changing::{change_under_way, level_beside_writers, note_taken_away, others_write_on};
 use super::errno::{FsError, Result};
 use super::judge::{Subject, at};
 use super::mount::Mount;
@@ -86,6 +86,7 @@ impl Mount {
             // Its last name: whoever still has it open, or stands by it, goes on by descriptor.
             guard.store.pin(node)?;
         }
+        let level = level_beside_writers(level, &state, who.owner);
         if level == Level::Off {
             self.remove_plainly(dir, &at.name)
                 .inspect_err(|_| node.unpin_last(stat.nlink))?;

@@ -18,7 +18,7 @@ mod ticks;
 pub use attic::{Attic, AtticLimits, KeptInfo, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
-pub use node::{Changing, DirState, FileState, FileUse, Kind, Node, Place, Staged, TakenAway};
+pub use node::{Changing, DirState, FileState, FileUse, Kind, Mapper, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
 pub use ticks::Ticks;
 

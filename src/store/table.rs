@@ -212,8 +212,10 @@ impl Table {
     /// The live node of an id that is its inode number.
     pub(super) fn by_id(&self, id: u64) -> Option<Arc<Node>> {
         let shard = self.nodes.lock(&id);
-        let slot = shard.find(self.hash(id), |slot| slot.id == id && slot.key.ino == id)?;
-        slot.node.upgrade()
+        let slot = shard.find(self.hash(id), |slot| slot.id == id && slot.key.ino == id);
+        let node = slot.and_then(|slot| slot.node.upgrade());
+        drop(shard);
+        node
     }
 
     /// The node of a file handle.
