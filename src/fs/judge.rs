@@ -17,7 +17,7 @@ use crate::guard::{
     Reason,
 };
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why, Writer};
-use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
+use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
@@ -372,6 +372,9 @@ impl Mount {
         let StoreError::Sys(cause) = &error else {
             return error.into();
         };
+        if self.is_stuck(subject, cause.errno()) {
+            return error.into();
+        }
         // Whatever it is that keeps it from the attic: reading it first needs no attic.
         log::warn!("content nobody has seen could not be kept: {cause}");
         let readable = subject.there.is_none_or(|(_, stat, _)| may_read(who, stat));
@@ -390,6 +393,21 @@ impl Mount {
             Err(refused) => refused,
             Ok(()) => error.into(),
         }
+    }
+
+    /// Whether the directory itself lets nobody but others take the file away: reading it first would not help.
+    fn is_stuck(&self, subject: &Subject<'_>, errno: i32) -> bool {
+        let (Some(dir), Some((_, file, _))) = (&subject.at.dir, subject.there) else {
+            return false;
+        };
+        let user = sys::geteuid();
+        errno == c::EPERM
+            && file.uid != user
+            && self
+                .guard()
+                .store
+                .stat(dir)
+                .is_ok_and(|dir| dir.permissions() & 0o1000 != 0 && dir.uid != user)
     }
 
     /// Keeps a displaced file in the attic, or drops it.

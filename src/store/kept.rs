@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::attic::{self, ATTIC, HOMES, JOURNAL, KeptInfo};
+use super::attic;
+use super::home::{self, ATTIC, HOMES};
+use super::journal::{Gone, JOURNAL, KeptInfo, append_line, read_all};
 use super::libc_flags as c;
 use super::{Result, copy};
 use crate::sys::{self, Stat, SysError};
@@ -62,47 +64,49 @@ pub enum Restored {
     Copied(Vec<SysError>),
 }
 
-/// A line of the journal about a kept file that has left the attic.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Gone {
-    pub(super) id: String,
-    pub(super) gone: String,
-}
-
 impl KeptFiles {
     /// The attic of the directory `root`, if it has one.
     ///
     /// # Errors
     /// When it is there and cannot be looked into.
     pub fn open(root: &OwnedFd) -> Result<Option<Self>> {
+        let (mut of_others, mut refused) = (None, None);
         for name in HOMES {
-            let home = match sys::open_at(root, OsStr::new(name), c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0) {
-                Ok(home) => home,
-                Err(error) if matches!(error.errno(), c::ENOENT | c::ENOTDIR | c::ELOOP) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            match attic::has_marker(&home) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(error) => return Err(error.into()),
+            match Self::open_home(root, name) {
+                // Another user's guard may have a home of its own in this tree.
+                Ok(Some(found)) if home::is_trusted(root, &found.home) => return Ok(Some(found)),
+                Ok(Some(found)) => of_others = of_others.or(Some(found)),
+                Ok(None) => {}
+                Err(error) if error.is(c::EACCES) => refused = refused.or(Some(error)),
+                Err(error) => return Err(error),
             }
-            return match sys::open_at(
-                &home,
-                OsStr::new(ATTIC),
-                c::O_RDONLY | c::O_DIRECTORY | c::O_NOFOLLOW,
-                0,
-            ) {
-                Ok(attic) => Ok(Some(Self {
-                    root: sys::dup(root)?,
-                    name,
-                    home,
-                    attic,
-                })),
-                Err(error) if error.errno() == c::ENOENT => Ok(None),
-                Err(error) => Err(error.into()),
-            };
         }
-        Ok(None)
+        match (of_others, refused) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn open_home(root: &OwnedFd, name: &'static str) -> Result<Option<Self>> {
+        let home = match sys::open_at(root, OsStr::new(name), c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0) {
+            Ok(home) => home,
+            Err(error) if matches!(error.errno(), c::ENOENT | c::ENOTDIR | c::ELOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if !home::has_marker(&home)? {
+            return Ok(None);
+        }
+        let flags = c::O_RDONLY | c::O_DIRECTORY | c::O_NOFOLLOW;
+        match sys::open_at(&home, OsStr::new(ATTIC), flags, 0) {
+            Ok(attic) => Ok(Some(Self {
+                root: sys::dup(root)?,
+                name,
+                home,
+                attic,
+            })),
+            Err(error) if error.errno() == c::ENOENT => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Lists what is kept, noted or not, and what was noted and is no longer there.
@@ -111,7 +115,7 @@ impl KeptFiles {
     /// When the attic or its journal cannot be read at all.
     pub fn list(&self) -> Result<Listing> {
         let mut kept = BTreeMap::new();
-        for name in attic::list(&self.attic)? {
+        for name in home::list(&self.attic)? {
             // Whatever else somebody has put there is not ours to show.
             let Some(id) = name.to_str().filter(|id| is_id(id)) else {
                 continue;
@@ -162,7 +166,7 @@ impl KeptFiles {
             Err(error) if error.errno() == c::ENOENT => return Ok((Vec::new(), Vec::new())),
             Err(error) => return Err(error.into()),
         };
-        let text = attic::read_all(&journal)?;
+        let text = read_all(&journal)?;
         let (mut notes, mut gone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             if line.is_empty() {
@@ -301,7 +305,8 @@ impl KeptFiles {
         text.push(b'\n');
         let flags = c::O_WRONLY | c::O_CREAT | c::O_NOFOLLOW;
         let noted = sys::open_at(&self.home, OsStr::new(JOURNAL), flags, 0o600)
-            .and_then(|journal| sys::pwrite_append(&journal, &text));
+            .map_err(Into::into)
+            .and_then(|journal| append_line(&journal, &text));
         if let Err(error) = noted {
             log::warn!("the attic's journal could not be brought up to date: {error}");
         }
@@ -309,7 +314,7 @@ impl KeptFiles {
 
     /// Removes the attic's directories if nothing is kept. Not while a guard may be about to keep something.
     pub fn retire(self) {
-        attic::remove_home(&self.root, self.name, &self.home, &self.attic);
+        home::remove(&self.root, self.name, &self.home, &self.attic);
     }
 }
 
@@ -318,8 +323,7 @@ fn fill(from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> sys::Result<Vec<SysError>>
     let mut failed = Vec::new();
     if let Err(error) = copy::copy_owner_and_mode(to, stat) {
         failed.push(error);
-        // Set-user-ID is for the owner that the copy does not have.
-        sys::chmod(to, stat.permissions() & 0o777)?;
+        copy::copy_mode_alone(to, stat)?;
     }
     failed.extend(copy::copy_rest(from, to, stat));
     sys::fsync(to)?;
