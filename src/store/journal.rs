@@ -10,12 +10,14 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Serialize};
 
 use super::Result;
 use super::home::remove_if_there;
 use super::libc_flags as c;
+use crate::clock;
 use crate::sync::Mutex;
 use crate::sys::{self, SysError};
 
@@ -31,8 +33,11 @@ pub struct KeptInfo {
     pub owner: String,
     /// The operation.
     pub operation: String,
-    /// Where it was, below the root of the tree.
+    /// Where it was, below the root of the tree; for people only where that is no UTF-8.
     pub path: String,
+    /// The same where it is no UTF-8, exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<Vec<u8>>,
     /// When, in seconds since the epoch.
     pub at: i64,
     /// Its size in bytes.
@@ -40,6 +45,39 @@ pub struct KeptInfo {
     /// The owner who went on writing it after it had been displaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_by: Option<String>,
+    /// Noted before the file came: it holds of the file with this inode number alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ino: Option<u64>,
+}
+
+impl KeptInfo {
+    /// What is noted of a file kept now.
+    #[must_use]
+    pub fn now(id: String, owner: String, operation: &str, path: OsString, size: u64) -> Self {
+        let (path, path_bytes) = match path.into_string() {
+            Ok(path) => (path, None),
+            Err(path) => (path.to_string_lossy().into_owned(), Some(path.into_vec())),
+        };
+        Self {
+            id,
+            owner,
+            operation: operation.to_owned(),
+            path,
+            path_bytes,
+            at: clock::now().sec,
+            size,
+            written_by: None,
+            ino: None,
+        }
+    }
+
+    /// Where it was, exactly.
+    #[must_use]
+    pub fn real_path(&self) -> &OsStr {
+        self.path_bytes
+            .as_deref()
+            .map_or_else(|| OsStr::new(&self.path), OsStr::from_bytes)
+    }
 }
 
 /// A line of the journal about a kept file that has left the attic.
