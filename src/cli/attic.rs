@@ -57,6 +57,8 @@ struct Target {
     dir: OwnedFd,
     name: OsString,
     shown: String,
+    /// As it is noted: below the root of the tree, or as the user gave it.
+    path: OsString,
 }
 
 impl Attic {
@@ -131,10 +133,7 @@ impl Attic {
         let Some(noted) = &kept.note else {
             return Err(Problem::new(what(), "nothing was noted about it").hint(to));
         };
-        if noted.path.contains('\u{fffd}') {
-            return Err(Problem::new(what(), "its name was not text, and the note of it is inexact").hint(to));
-        }
-        let mut names = plain_names(&noted.path)
+        let mut names = plain_names(noted.real_path())
             .ok_or_else(|| Problem::new(what(), format!("the note says {:?}", noted.path)).hint(to))?;
         let name = names
             .pop()
@@ -145,6 +144,7 @@ impl Attic {
             dir,
             name,
             shown: noted.path.clone(),
+            path: noted.real_path().to_owned(),
         })
     }
 
@@ -169,7 +169,7 @@ impl Attic {
         let later = self.changed_since(kept, all);
         match self
             .files()?
-            .exchange(&kept.id, &target.dir, &target.name, &target.shown)
+            .exchange(&kept.id, &target.dir, &target.name, &target.path)
         {
             Ok(id) => {
                 let shown = plain(&target.shown);
@@ -198,10 +198,13 @@ impl Attic {
     fn changed_since(&self, kept: &Kept, all: &[Kept]) -> Option<String> {
         let noted = kept.note.as_ref()?;
         let of_others = |later: &&KeptInfo| {
-            later.path == noted.path && later.id > noted.id && later.owner != noted.owner && later.operation != UNDO
+            later.real_path() == noted.real_path()
+                && later.id > noted.id
+                && later.owner != noted.owner
+                && later.operation != UNDO
         };
         let displaced = all.iter().filter_map(|kept| kept.note.as_ref()).rfind(of_others);
-        self.last_changed_by(&noted.path)
+        self.last_changed_by(noted.real_path())
             .filter(|by| *by != noted.owner)
             .or_else(|| displaced.map(|later| later.owner.clone()))
             .map(|by| match by.as_str() {
@@ -211,11 +214,11 @@ impl Attic {
     }
 
     /// Who has changed a path last, as the guard tells it.
-    fn last_changed_by(&self, path: &str) -> Option<String> {
+    fn last_changed_by(&self, path: &OsStr) -> Option<String> {
         let id = guarding::id_of(&self.place).ok()?;
         let mut client = Client::find(&Surroundings::real(), &id)?;
         let request = WhyRequest {
-            path: path.split('/').map(|name| PathText::Text(name.to_owned())).collect(),
+            path: plain_names(path)?.into_iter().map(PathText::from).collect(),
             owner: None,
             operation: Operation::default(),
             mount: None,
@@ -282,6 +285,7 @@ fn named_place(path: &Path) -> Result<Target, Problem> {
         dir,
         name: name.to_owned(),
         shown: path.to_string_lossy().into_owned(),
+        path: path.into(),
     })
 }
 
@@ -496,7 +500,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// The names of a path that only goes down.
-fn plain_names(path: &str) -> Option<Vec<OsString>> {
+fn plain_names(path: &OsStr) -> Option<Vec<OsString>> {
     Path::new(path)
         .components()
         .map(|part| match part {
@@ -531,9 +535,9 @@ mod tests {
 
     #[test]
     fn only_paths_that_go_down_are_followed() {
-        assert_eq!(plain_names("a/b"), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(plain_names("a/b".as_ref()), Some(vec!["a".into(), "b".into()]));
         for path in ["/a", "../a", "a/../b", "./a"] {
-            assert_eq!(plain_names(path), None, "{path}");
+            assert_eq!(plain_names(path.as_ref()), None, "{path}");
         }
     }
 
@@ -550,15 +554,8 @@ mod tests {
         assert!(text.contains("25h") && text.contains("nothing was noted"), "{text}");
         assert_eq!(describe(&[], 0, Style::of_output()), "nothing is kept\n");
         assert_eq!(plain("a\nb\u{1b}"), "a\\nb\\u{1b}");
-        let noted = |operation: &str, owner: &str| KeptInfo {
-            id: String::new(),
-            owner: owner.to_owned(),
-            operation: operation.to_owned(),
-            path: "f".to_owned(),
-            at: 0,
-            size: 0,
-            written_by: None,
-        };
+        let noted =
+            |operation: &str, owner: &str| KeptInfo::now(String::new(), owner.to_owned(), operation, "f".into(), 0);
         assert_eq!(displaced(&noted("open", "A")), "replaced by A");
         assert_eq!(displaced(&noted(UNDO, UNDO)), "put aside by an undo");
         let late = KeptInfo {

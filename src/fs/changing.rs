@@ -111,13 +111,15 @@ impl Mount {
             let errno = refusal_errno(reason.code, reason.intent, reason.there);
             if let Some(id) = &taken.kept {
                 guard.store.attic().note(&KeptInfo {
-                    id: id.clone(),
-                    owner: guard.owners().name(taken.owner).to_string(),
-                    operation: taken.operation.to_owned(),
-                    path: guard.path_of(open.at()),
                     at: taken.at.sec,
-                    size: stat.size,
                     written_by: Some(guard.owners().name(open.owner()).to_string()),
+                    ..KeptInfo::now(
+                        id.clone(),
+                        guard.owners().name(taken.owner).to_string(),
+                        taken.operation,
+                        guard.real_path_of(open.at()),
+                        stat.size,
+                    )
                 });
             }
             let refusal = Refusal {

@@ -1,6 +1,6 @@
 //! The one step that judges: gathers what is known, asks the decision table, reports a refusal.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::guard::{
     Reason,
 };
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why, Writer};
-use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
+use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
@@ -372,6 +372,9 @@ impl Mount {
         let StoreError::Sys(cause) = &error else {
             return error.into();
         };
+        if self.is_stuck(subject, cause.errno()) {
+            return error.into();
+        }
         // Whatever it is that keeps it from the attic: reading it first needs no attic.
         log::warn!("content nobody has seen could not be kept: {cause}");
         let readable = subject.there.is_none_or(|(_, stat, _)| may_read(who, stat));
@@ -390,6 +393,21 @@ impl Mount {
             Err(refused) => refused,
             Ok(()) => error.into(),
         }
+    }
+
+    /// Whether the directory itself lets nobody but others take the file away: reading it first would not help.
+    fn is_stuck(&self, subject: &Subject<'_>, errno: i32) -> bool {
+        let (Some(dir), Some((_, file, _))) = (&subject.at.dir, subject.there) else {
+            return false;
+        };
+        let user = sys::geteuid();
+        errno == c::EPERM
+            && file.uid != user
+            && self
+                .guard()
+                .store
+                .stat(dir)
+                .is_ok_and(|dir| dir.permissions() & 0o1000 != 0 && dir.uid != user)
     }
 
     /// Keeps a displaced file in the attic, or drops it.
@@ -417,31 +435,35 @@ impl Guard {
     pub(super) fn note_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
         self.events().kept.add();
         self.record_kept(slot, owner, operation, at, size);
-        self.store.attic().note(&KeptInfo {
-            id: slot.name().to_string_lossy().into_owned(),
-            owner: self.owners().name(owner).to_string(),
-            operation: operation.to_owned(),
-            path: self.path_of(at),
-            at: clock::now().sec,
+        self.store.attic().note(&KeptInfo::now(
+            slot.name().to_string_lossy().into_owned(),
+            self.owners().name(owner).to_string(),
+            operation,
+            self.real_path_of(at),
             size,
-            written_by: None,
-        });
+        ));
     }
 
     /// The path of a name below the root, for people.
     pub(super) fn path_of(&self, at: &At) -> String {
-        let mut names = vec![at.name.to_string_lossy().into_owned()];
+        let path = self.real_path_of(at).into_string();
+        path.unwrap_or_else(|path| path.to_string_lossy().into_owned())
+    }
+
+    /// The path of a name below the root, exactly.
+    pub(super) fn real_path_of(&self, at: &At) -> OsString {
+        let mut names = vec![at.name.clone()];
         let mut dir = at.dir.clone();
         while let Some(node) = dir {
             let place = node.place();
             if place.parent.is_none() || names.len() > 512 {
                 break;
             }
-            names.push(place.name.to_string_lossy().into_owned());
+            names.push(place.name.clone());
             dir = place.parent;
         }
         names.reverse();
-        names.join("/")
+        names.join(OsStr::new("/"))
     }
 
     /// Who is to be credited with a change of a file that was not seen happening. Its lock is held.
