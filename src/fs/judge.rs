@@ -9,7 +9,7 @@ use super::caller::{At, Reported, Who};
 use super::changing::change_unsettled;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::Judged;
-use super::ledger::{Present, entry_key};
+use super::ledger::Present;
 use super::mount::Mount;
 use crate::clock;
 use crate::guard::{
@@ -471,8 +471,7 @@ impl Guard {
         {
             self.record_read((owner, process), at, present, generation);
         }
-        if let Some(dir) = &at.dir {
-            let key = entry_key(dir.key(), &at.name);
+        if let Some(key) = at.entry() {
             self.ledger.with_entry_of(key, present.key, |entry| {
                 entry.observe_present(owner, process, present.key);
             });

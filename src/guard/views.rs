@@ -9,13 +9,51 @@ use super::version::Generation;
 use super::{OwnerId, Process};
 
 /// What one process saw last.
+///
+/// There may be very many: no byte is left between the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessView {
+    start: u64,
+    /// The generation, and in the lowest bit whether the process was refused: then the owner's next observation, by any of
+    /// its processes, counts as its own.
+    seen: u64,
     owner: OwnerId,
-    process: Process,
-    generation: Generation,
-    /// The process was refused: the owner's next observation, by any of its processes, counts as its own.
-    refused: bool,
+    tgid: u32,
+}
+
+impl ProcessView {
+    fn new(owner: OwnerId, process: Process, generation: Generation) -> Self {
+        Self {
+            start: process.start,
+            seen: generation.0 << 1,
+            owner,
+            tgid: process.tgid,
+        }
+    }
+
+    fn process(&self) -> Process {
+        Process {
+            tgid: self.tgid,
+            start: self.start,
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        Generation(self.seen >> 1)
+    }
+
+    fn is_refused(&self) -> bool {
+        self.seen & 1 == 1
+    }
+
+    fn refuse(&mut self) {
+        self.seen |= 1;
+    }
+
+    /// Sees a generation; whether it was refused stays, or is over.
+    fn see(&mut self, generation: Generation, stays: bool) {
+        self.seen = generation.0 << 1 | (self.seen & u64::from(stays));
+    }
 }
 
 /// The process views of one file or one name, in order of owner and process: there may be very many.
@@ -27,30 +65,20 @@ impl ProcessViews {
     pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
         let first = self.0.partition_point(|view| view.owner < owner);
         let of_owner = self.0[first..].iter_mut().take_while(|view| view.owner == owner);
-        for view in of_owner.filter(|view| view.refused) {
-            view.generation = generation;
-            view.refused = false;
-        }
+        of_owner
+            .filter(|view| view.is_refused())
+            .for_each(|view| view.see(generation, false));
         let Some(process) = process else { return };
         match self.position(owner, process) {
-            Ok(index) => self.0[index].generation = generation,
-            Err(index) => self.0.insert(
-                index,
-                ProcessView {
-                    owner,
-                    process,
-                    generation,
-                    refused: false,
-                },
-            ),
+            Ok(index) => self.0[index].see(generation, true),
+            Err(index) => self.0.insert(index, ProcessView::new(owner, process, generation)),
         }
     }
 
     /// Moves the view of a process that has one. Never makes one: whoever writes need not hold a copy.
     pub(super) fn advance(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
         if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {
-            view.generation = generation;
-            view.refused = false;
+            view.see(generation, false);
         }
     }
 
@@ -61,7 +89,7 @@ impl ProcessViews {
         };
         history
             .last_foreign(owner)
-            .is_some_and(|change| self.0[index].generation < change.generation)
+            .is_some_and(|change| self.0[index].generation() < change.generation)
     }
 
     /// The owner's processes that hold a copy older than the last change by anybody else.
@@ -71,15 +99,15 @@ impl ProcessViews {
         };
         let views = self.0.iter().filter(|view| view.owner == owner);
         views
-            .filter(|view| view.generation < change.generation)
-            .map(|view| view.process)
+            .filter(|view| view.generation() < change.generation)
+            .map(ProcessView::process)
             .collect()
     }
 
     /// Lets the owner's next observation count as the process's own.
     pub(super) fn refuse(&mut self, owner: OwnerId, process: Option<Process>) {
         if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {
-            view.refused = true;
+            view.refuse();
         }
     }
 
@@ -92,7 +120,7 @@ impl ProcessViews {
     }
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(Process) -> bool) {
-        self.0.retain(|view| keep(view.process));
+        self.0.retain(|view| keep(view.process()));
     }
 
     pub(super) fn clear(&mut self) {
@@ -111,6 +139,6 @@ impl ProcessViews {
     /// Where the view is, or where it belongs.
     fn position(&self, owner: OwnerId, process: Process) -> Result<usize, usize> {
         self.0
-            .binary_search_by_key(&(owner, process), |view| (view.owner, view.process))
+            .binary_search_by_key(&(owner, process), |view| (view.owner, view.process()))
     }
 }
