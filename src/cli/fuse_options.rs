@@ -139,8 +139,8 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
-        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "max-records" | "events" | "events-size"
-        | "events-files" | "rule" | "fsname" | "subtype" => {
+        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "max-records" | "events"
+        | "events-size" | "events-files" | "rule" | "fsname" | "subtype" => {
             return Err("it needs a value".to_owned());
         }
         other if other.starts_with("x-") || other.starts_with("X-") => {}

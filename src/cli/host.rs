@@ -31,7 +31,9 @@ pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Hos
     let age = settings
         .attic_age
         .map(|age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
-    let records = settings.max_records.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+    let records = settings
+        .max_records
+        .map(|most| usize::try_from(most).unwrap_or(usize::MAX));
     let options = GuardOptions {
         attic: AtticLimits {
             age: age.unwrap_or(usual.age),
