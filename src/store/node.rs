@@ -337,7 +337,9 @@ impl Node {
     pub fn name_at(&self, dir: &Self, name: &OsStr) -> Option<Arc<OsStr>> {
         let place = self.place.lock();
         let is_at = &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id);
-        is_at.then(|| Arc::clone(&place.name))
+        let name = is_at.then(|| Arc::clone(&place.name));
+        drop(place);
+        name
     }
 
     /// Notes where it was found.

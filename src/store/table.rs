@@ -223,8 +223,9 @@ impl Table {
         let ino = u64::from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?));
         let same = |slot: &Slot| slot.key.ino == ino && slot.key.generation == generation;
         let shard = self.nodes.lock(&ino);
-        let slot = shard.find(self.hash(ino), same)?;
-        slot.node.upgrade()
+        let node = shard.find(self.hash(ino), same).and_then(|slot| slot.node.upgrade());
+        drop(shard);
+        node
     }
 
     pub(super) fn each(&self, mut visit: impl FnMut(&Node)) {
