@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use super::home::Home;
 use super::kept::Gone;
 use super::libc_flags as c;
 use super::{Result, copy};
@@ -86,43 +87,6 @@ pub struct KeptInfo {
     pub at: i64,
     /// Its size in bytes.
     pub size: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Home {
-    home: OwnedFd,
-    /// The directory that the files lie in.
-    pub(super) attic: OwnedFd,
-    /// The journal, kept open once something was noted; whoever writes to it or replaces it holds the lock.
-    journal: Mutex<Option<OwnedFd>>,
-}
-
-impl Home {
-    /// Adds a line to the journal, if that is open and still there; says whether it was.
-    fn note(&self, line: &[u8]) -> Result<bool> {
-        let journal = self.journal.lock();
-        match journal.as_ref() {
-            Some(file) if sys::stat(file).is_ok_and(|stat| stat.nlink > 0) => append_line(file, line).map(|()| true),
-            Some(_) | None => Ok(false),
-        }
-    }
-
-    /// The same, and opens or makes the journal first.
-    fn note_anew(&self, line: &[u8]) -> Result<bool> {
-        let mut journal = self.journal.lock();
-        let file = sys::open_at(&self.home, OsStr::new(JOURNAL), c::O_WRONLY | c::O_CREAT, 0o600)?;
-        append_line(&file, line)?;
-        *journal = Some(file);
-        Ok(true)
-    }
-}
-
-/// On a full disk a part may be written: the next note must not go on in the middle of this one.
-fn append_line(file: &OwnedFd, line: &[u8]) -> Result<()> {
-    if sys::pwrite_append(file, line)? < line.len() {
-        sys::pwrite_append(file, b"\n")?;
-    }
-    Ok(())
 }
 
 /// The attic of one tree.
@@ -227,11 +191,7 @@ impl Attic {
         write_once(&home, MARKER, MARKER_TEXT)?;
         write_once(&home, ".gitignore", b"*\n")?;
         let attic = make_dir(&home, OsStr::new(ATTIC))?;
-        Ok(Home {
-            home,
-            attic,
-            journal: Mutex::new(None),
-        })
+        Ok(Home::new(home, attic))
     }
 
     fn fresh_slot(&self) -> Slot {

@@ -8,6 +8,7 @@ mod attic;
 mod copy;
 mod create;
 mod error;
+mod home;
 mod kept;
 mod node;
 mod replace;
