@@ -250,8 +250,8 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   relatime, diratime, nodiratime: no effect; sync, async
   remount                by mount(8): change these; the flags below stay as they are
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
-  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=, events-size=,
-  events-files=, events-observations, rule=, rules-writable, self-allow
+  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, max-records=, events=,
+  events-size=, events-files=, events-observations, rule=, rules-writable, self-allow
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are

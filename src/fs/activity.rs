@@ -29,7 +29,7 @@ const MAX_REFUSALS: usize = 20;
 const MAX_TEXT: usize = 400;
 
 /// A name, without holding on to its directory.
-type Name = (Weak<Node>, Box<OsStr>);
+type Name = (Weak<Node>, Arc<OsStr>);
 
 /// The file each owner opened last.
 #[derive(Debug, Default)]

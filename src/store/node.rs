@@ -49,14 +49,14 @@ pub struct Place {
     /// The directory; none for the root.
     pub parent: Option<Arc<Node>>,
     /// The name in it.
-    pub name: Box<OsStr>,
+    pub name: Arc<OsStr>,
 }
 
 /// What the directory lock guards.
 #[derive(Debug, Default)]
 pub struct DirState {
     /// Names that exist through the mount and are not yet published in the backing directory.
-    pub staged: BTreeMap<Box<OsStr>, Arc<Node>>,
+    pub staged: BTreeMap<Arc<OsStr>, Arc<Node>>,
 }
 
 /// A file that exists through the mount and has no name in the backing tree yet.
@@ -65,7 +65,7 @@ pub struct Staged {
     /// The directory it will be published in.
     pub dir: Arc<Node>,
     /// The name it will be published under.
-    pub name: Box<OsStr>,
+    pub name: Arc<OsStr>,
     /// The unnamed file.
     pub file: Arc<OwnedFd>,
     /// Who made it.
@@ -358,11 +358,23 @@ impl Node {
         &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id)
     }
 
+    /// The name, if it was last found by this one in this directory.
+    #[must_use]
+    pub fn name_at(&self, dir: &Self, name: &OsStr) -> Option<Arc<OsStr>> {
+        let place = self.place.lock();
+        let is_at = &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id);
+        let name = is_at.then(|| Arc::clone(&place.name));
+        drop(place);
+        name
+    }
+
     /// Notes where it was found.
-    pub(super) fn found_at(&self, place: Place) {
-        let known = place.parent.as_ref().is_some_and(|dir| self.is_at(dir, &place.name));
-        if !known && self.id != super::ROOT_ID {
-            self.set_place(place);
+    pub(super) fn found_at(&self, dir: &Arc<Self>, name: &OsStr) {
+        if !self.is_at(dir, name) && self.id != super::ROOT_ID {
+            self.set_place(Place {
+                parent: Some(Arc::clone(dir)),
+                name: name.into(),
+            });
         }
     }
 
