@@ -398,6 +398,9 @@ def call(what, f):
     try: r = f()
     except OSError as e: r = e.errno
     print(what, r)
+fd = os.open("e", os.O_RDWR | os.O_CREAT); other = os.open("e", os.O_RDWR); old = flags("e")
+def put(new): call("set %x" % new, lambda: fcntl.ioctl(fd, 0x40086602, struct.pack("Q", new)) and 0)
+put(0); os.write(other, b"12345678"); put(0x80000); os.write(other, b"12345678"); put(0); put(old); os.close(other); os.close(fd); call("unlink", lambda: os.unlink("e"))
 open("f", "w").write("x"); os.mkdir("d"); os.mkfifo("p"); base = {p: flags(p) for p in ("f", "d", "p")}; print(base)
 for p in "f", "d":
     for bit in 0x40, 0x80, 0x8, 0x20, 0x10:
