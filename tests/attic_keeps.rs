@@ -274,7 +274,7 @@ fn what_a_killed_guard_left_half_done_is_cleaned_up() {
     );
 }
 
-// semantics: A7 S8
+// semantics: A7 N5
 #[test]
 fn a_rename_in_which_the_guard_was_killed_is_finished() {
     let Some((tree, mut a)) = guarded("killed in a rename", &[]) else {
