@@ -296,6 +296,8 @@ fn a_rename_in_which_the_guard_was_killed_is_finished() {
     assert_eq!(tree.read("f").as_deref(), Some("new\n"));
     assert_eq!((whole(&kept), tree.read("d/t")), (before.clone(), None));
     drop(a);
+    // Something else is kept, so that the attic stays.
+    fs::write(attic.join(format!("{}f0000000", &id[..20])), "").expect("another file");
     // What somebody has changed since, at one name or the other, stays where it is.
     let next_guard = || drop(Session::guarded(&tree, "a", &[]));
     let (old_name, name) = (tree.at("d/t"), tree.at("f"));
@@ -305,6 +307,21 @@ fn a_rename_in_which_the_guard_was_killed_is_finished() {
     next_guard();
     assert_eq!((whole(&old_name), kept.exists()), (before, false));
     fs::rename(tree.at("aside"), &name).expect("as it was");
+    // Before the exchange: nothing was displaced, and nothing is said to have been.
+    let new = tree.at("aside");
+    fs::rename(&name, &new)
+        .and_then(|()| fs::rename(&old_name, &name))
+        .and_then(|()| fs::rename(&new, &old_name))
+        .expect("as it was before");
+    let journal = fs::read(home(&tree).join("kept.jsonl")).expect("the journal");
+    next_guard();
+    let left = listed(&tree);
+    assert!(left.len() == 1 && left[0]["noted"] == false, "{left:?}");
+    fs::write(home(&tree).join("kept.jsonl"), journal).expect("the journal");
+    fs::rename(&name, &new)
+        .and_then(|()| fs::rename(&old_name, &name))
+        .and_then(|()| fs::rename(&new, &old_name))
+        .expect("exchanged");
     tree.write("d/t", "changed\n");
     next_guard();
     assert_eq!((tree.read("d/t").as_deref(), kept.exists()), (Some("changed\n"), false));

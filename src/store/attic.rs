@@ -371,6 +371,7 @@ impl Attic {
         let Some(home) = self.existing_home() else {
             return Ok(());
         };
+        home.journal.mend(&home.home)?;
         for note in Journal::last_renames(&home.home)? {
             match self.finish_rename(&home, &note) {
                 Ok(false) => {}
@@ -395,14 +396,19 @@ impl Attic {
         let (Some(from), Some(to)) = (self.end(renamed.real_from()), self.end(note.real_path())) else {
             return Ok(false);
         };
-        let (Ok(old), Ok(new)) = (sys::stat_at(&from.0, from.1), sys::stat_at(&to.0, to.1)) else {
-            return Ok(false);
-        };
         let is_displaced = |stat: &Stat| {
             (stat.ino, stat.size, stat.mtime.sec, stat.mtime.nsec)
                 == (renamed.displaced, note.size, renamed.modified.0, renamed.modified.1)
         };
-        if !is_displaced(&old) || new.ino != renamed.source {
+        let Ok(new) = sys::stat_at(&to.0, to.1) else {
+            return Ok(false);
+        };
+        if is_displaced(&new) {
+            // The names were never exchanged.
+            self.strike(&Slot(id.to_owned()));
+            return Ok(false);
+        }
+        if new.ino != renamed.source || !sys::stat_at(&from.0, from.1).is_ok_and(|old| is_displaced(&old)) {
             return Ok(false);
         }
         sys::rename_at(&from.0, from.1, &home.attic, id, c::RENAME_NOREPLACE)?;
@@ -419,17 +425,6 @@ impl Attic {
         let name = names.pop()?;
         let names: Vec<OsString> = names.into_iter().map(OsStr::to_owned).collect();
         Some((descend(&*self.root, &names, false).ok()?, name))
-    }
-
-    /// Cleans up after a guard that was killed, and brings the attic within its bounds.
-    ///
-    /// # Errors
-    /// When the attic cannot be looked through.
-    pub fn begin(&self, now: Timestamp) -> Result<()> {
-        if let Some(home) = self.existing_home() {
-            home.journal.mend(&home.home)?;
-        }
-        self.prune(now).map(drop)
     }
 
     fn existing_home(&self) -> Option<Arc<Home>> {
