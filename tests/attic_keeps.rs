@@ -305,6 +305,59 @@ fn what_a_killed_guard_left_half_done_is_cleaned_up() {
     );
 }
 
+// semantics: A7 N5
+#[test]
+fn a_rename_in_which_the_guard_was_killed_is_finished() {
+    let Some((tree, mut a)) = guarded("killed in a rename", &[]) else {
+        return;
+    };
+    let attic = home(&tree).join("attic");
+    fine(&a.sh("mkdir d && cat f >/dev/null && echo new >d/t && mv d/t f"));
+    drop(a);
+    let id = listed(&tree)[0]["id"].as_str().map(str::to_owned).expect("kept");
+    let kept = attic.join(&id);
+    let before = whole(&kept);
+    // As the exchange leaves it.
+    fs::rename(&kept, tree.at("d/t")).expect("back to the old name");
+    let told = works(&tree, &["attic", "list"]);
+    assert!(told.contains("or it is still at d/t"), "{told}");
+    let mut a = Session::guarded(&tree, "a", &[]);
+    // Before any request: the old content can be put over the new no more.
+    assert_ne!(a.sh("mv d/t f").code, 0);
+    assert_eq!(tree.read("f").as_deref(), Some("new\n"));
+    assert_eq!((whole(&kept), tree.read("d/t")), (before.clone(), None));
+    drop(a);
+    // Something else is kept, so that the attic stays.
+    fs::write(attic.join(format!("{}f0000000", &id[..20])), "").expect("another file");
+    // What somebody has changed since, at one name or the other, stays where it is.
+    let next_guard = || drop(Session::guarded(&tree, "a", &[]));
+    let (old_name, name) = (tree.at("d/t"), tree.at("f"));
+    fs::rename(&kept, &old_name).expect("back to the old name");
+    fs::rename(&name, tree.at("aside")).expect("it is there");
+    tree.write("f", "new\n");
+    next_guard();
+    assert_eq!((whole(&old_name), kept.exists()), (before, false));
+    fs::rename(tree.at("aside"), &name).expect("as it was");
+    // Before the exchange: nothing was displaced, and nothing is said to have been.
+    let new = tree.at("aside");
+    fs::rename(&name, &new)
+        .and_then(|()| fs::rename(&old_name, &name))
+        .and_then(|()| fs::rename(&new, &old_name))
+        .expect("as it was before");
+    let journal = fs::read(home(&tree).join("kept.jsonl")).expect("the journal");
+    next_guard();
+    let left = listed(&tree);
+    assert!(left.len() == 1 && left[0]["noted"] == false, "{left:?}");
+    fs::write(home(&tree).join("kept.jsonl"), journal).expect("the journal");
+    fs::rename(&name, &new)
+        .and_then(|()| fs::rename(&old_name, &name))
+        .and_then(|()| fs::rename(&new, &old_name))
+        .expect("exchanged");
+    tree.write("d/t", "changed\n");
+    next_guard();
+    assert_eq!((tree.read("d/t").as_deref(), kept.exists()), (Some("changed\n"), false));
+}
+
 // semantics: A7 A8
 #[test]
 fn a_home_that_was_never_finished_is_finished_or_goes() {

@@ -283,6 +283,31 @@ fn a_rename_overtaken_within_the_exchange_loses_nothing() {
     }
 }
 
+/// What a guard that is killed in the exchange leaves is enough to finish it.
+// semantics: A7 S8
+#[test]
+fn what_a_rename_displaces_is_noted_before() {
+    let _alone = alone();
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+    let a = tree.owner("a");
+    assert_eq!(text(a.join("f")), "one");
+    fs::write(a.join("t"), "mine").unwrap();
+    let (journal, noted) = (tree.backing.join(".unclobber/kept.jsonl"), tree.backing.join("noted"));
+    let copy = noted.clone();
+    let _armed = once(point::RENAME_AFTER_EXCHANGE, move || {
+        fs::copy(&journal, &copy).unwrap();
+    });
+    fs::rename(a.join("t"), a.join("f")).unwrap();
+    let note: serde_json::Value = serde_json::from_str(&text(noted)).unwrap();
+    let found = fs::metadata(tree.backing.join("f")).unwrap();
+    assert_eq!(
+        (note["path"].as_str(), note["renamed"]["from"].as_str()),
+        (Some("f"), Some("t"))
+    );
+    assert_eq!(note["renamed"]["source"], std::os::unix::fs::MetadataExt::ino(&found));
+    assert_eq!(kept(&tree), ["one"]);
+}
+
 // semantics: S8
 #[test]
 fn a_rename_stays_a_success_when_nothing_can_be_kept() {

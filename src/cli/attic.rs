@@ -435,10 +435,17 @@ fn describe(all: &[Kept], now: i64, style: Style) -> String {
             Some(noted) => format!("{} ({})", plain(&noted.path), displaced(noted)),
             None => "nothing was noted: the guard was killed meanwhile, and the content may be incomplete".to_owned(),
         };
-        match &kept.file {
-            None => what.push_str("; its content has gone"),
-            Some(_) if !kept.readable => what.push_str("; not readable for you"),
-            Some(_) => {}
+        let renamed = kept.note.as_ref().and_then(|noted| noted.renamed.as_ref());
+        match (&kept.file, renamed) {
+            (None, Some(renamed)) => {
+                let from = plain(&renamed.from);
+                what.push_str("; its content has gone, or it is still at ");
+                what.push_str(&from);
+                what.push_str(" if the guard was killed in the rename");
+            }
+            (None, None) => what.push_str("; its content has gone"),
+            (Some(_), _) if !kept.readable => what.push_str("; not readable for you"),
+            (Some(_), _) => {}
         }
         if writeln!(text, "{:<28}  {age:>8}  {bytes:>9}  {what}", kept.id).is_err() {
             return text;

@@ -17,7 +17,7 @@ use crate::guard::{
     Reason,
 };
 use crate::guard::{Refusal, Sight, Standing, Step, There, Why, Writer};
-use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError, libc_flags as c};
+use crate::store::{Changing, FileState, Kind, Node, Slot, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
@@ -431,19 +431,6 @@ impl Mount {
 }
 
 impl Guard {
-    /// Notes a kept file in the attic's journal.
-    pub(super) fn note_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
-        self.events().kept.add();
-        self.record_kept(slot, owner, operation, at, size);
-        self.store.attic().note(&KeptInfo::now(
-            slot.name().to_string_lossy().into_owned(),
-            self.owners().name(owner).to_string(),
-            operation,
-            self.real_path_of(at),
-            size,
-        ));
-    }
-
     /// The path of a name below the root, for people.
     pub(super) fn path_of(&self, at: &At) -> String {
         let path = self.real_path_of(at).into_string();

@@ -1,15 +1,17 @@
-//! Keeping content that is about to be overwritten in place.
+//! Keeping content that is about to be overwritten in place, and noting what is kept.
 //!
 //! What nobody is known to have seen must be kept, or is not overwritten. For the rest a change that has been allowed does
 //! not fail because of the attic.
 
 use std::os::fd::OwnedFd;
 
-use super::caller::Who;
+use super::Guard;
+use super::caller::{At, Who};
 use super::errno::Result;
 use super::judge::{Subject, Verdict};
 use super::mount::Mount;
-use crate::guard::{Intent, Keep};
+use crate::guard::{Intent, Keep, OwnerId};
+use crate::store::{KeptInfo, Slot};
 use crate::sys::Stat;
 
 impl Mount {
@@ -51,5 +53,32 @@ impl Mount {
                 log::warn!("{path}: what is replaced could not be kept: {error}");
             }
         }
+    }
+}
+
+impl Guard {
+    /// Notes a kept file in the attic's journal.
+    pub(super) fn note_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
+        self.count_kept(slot, owner, operation, at, size);
+        self.store
+            .attic()
+            .note(&self.kept_info(slot, owner, operation, at, size));
+    }
+
+    /// Counts and records a kept file that is noted in the attic's journal already.
+    pub(super) fn count_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
+        self.events().kept.add();
+        self.record_kept(slot, owner, operation, at, size);
+    }
+
+    /// What is noted about a file kept now.
+    pub(super) fn kept_info(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) -> KeptInfo {
+        KeptInfo::now(
+            slot.name().to_string_lossy().into_owned(),
+            self.owners().name(owner).to_string(),
+            operation,
+            self.real_path_of(at),
+            size,
+        )
     }
 }

@@ -214,6 +214,9 @@ impl Guard {
         // By the mount it was given on: the store may use one of its own.
         let root_path = crate::rules::path_of(&root);
         let store = Store::open(root, cached, options.attic)?;
+        if let Err(error) = store.attic().finish_renames() {
+            log::warn!("the attic could not be looked through: {error}");
+        }
         let guard = Arc::new(Self {
             store,
             ledger: Ledger::new(clock::now(), options.max_records),

@@ -13,7 +13,10 @@ use super::moved::MovedDir;
 use crate::audit::Change;
 use crate::faults::{self, point};
 use crate::guard::{Code, Intent, Keep, Level, Reason, Step, There, Why};
-use crate::store::{DirState, Exchange, Expected, FileState, Kind, Node, Place, StoreError, Winner, libc_flags as c};
+use crate::store::{
+    DirState, Exchange, Expected, FileState, KeptInfo, Kind, Node, Place, Renamed, Slot, StoreError, Winner,
+    libc_flags as c, path_as_text,
+};
 use crate::sync::MutexGuard;
 use crate::sys::Stat;
 
@@ -261,6 +264,110 @@ impl Mount {
         Ok(verdict.keeps().map_or(verdict, Verdict::Judged))
     }
 
+    /// Whatever a rename displaces is kept, seen or not, unless another name still leads to it. What is kept is noted before
+    /// the names are exchanged, so that a rename in which the guard is killed can be finished.
+    fn rename_over_judged(
+        &self,
+        who: &Who,
+        source: &End,
+        target: &End,
+        moved: &Arc<Node>,
+        keep: Keep,
+        state: Option<&mut FileState>,
+    ) -> Result<()> {
+        let (guard, store) = (self.guard(), &self.guard().store);
+        let Some((displaced, stat)) = target.regular() else {
+            return Err(FsError::Errno(c::ENOENT));
+        };
+        let expected = Expected {
+            key: displaced.key(),
+            token: stat.token(),
+        };
+        let last = stat.nlink <= 1;
+        if last {
+            store.pin(displaced)?;
+        }
+        let written = state.as_deref().is_some_and(|state| others_write_on(state, who.owner));
+        let must_keep = keep == Keep::Yes && store.attic().is_on();
+        let keep = last && (keep == Keep::Yes || stat.size > 0 || written);
+        let slot = store.attic().fresh_slot();
+        let noted = keep && self.note_rename(who, source, target, (moved, displaced, stat), &slot);
+        let done = store.rename_over(
+            (moved.key(), displaced),
+            source.end(),
+            target.end(),
+            &expected,
+            (must_keep, &slot),
+        );
+        if noted && matches!(done, Err(_) | Ok(Exchange::Removed)) {
+            store.attic().strike(&slot);
+        }
+        let kept = |slot: &Slot| {
+            if noted {
+                guard.count_kept(slot, who.owner, "rename", &target.at, stat.size);
+            } else {
+                guard.note_kept(slot, who.owner, "rename", &target.at, stat.size);
+            }
+        };
+        match done {
+            Ok(Exchange::Displaced(slot)) => {
+                if let Some(state) = state {
+                    state.in_attic = keep;
+                    if last {
+                        note_taken_away(state, (who.owner, "rename"), stat, Some(&slot).filter(|_| keep));
+                    }
+                }
+                if keep {
+                    kept(&slot);
+                } else {
+                    store.attic().discard(&slot);
+                }
+            }
+            Ok(Exchange::Overtaken(slot)) => kept(&slot),
+            // It could not go to the attic.
+            Ok(Exchange::Removed) => {
+                if let Some(state) = state.filter(|_| last) {
+                    note_taken_away(state, (who.owner, "rename"), stat, None);
+                }
+            }
+            Err(error) => {
+                displaced.unpin_last(stat.nlink);
+                // Exchanged and back: the times of change moved, the contents did not.
+                self.note_links(moved);
+                self.note_links(displaced);
+                return Err(error.into());
+            }
+        }
+        // Another name may still lead to it, or an open handle.
+        self.note_links(displaced);
+        Ok(())
+    }
+
+    fn note_rename(
+        &self,
+        who: &Who,
+        source: &End,
+        target: &End,
+        (moved, displaced, stat): (&Node, &Node, &Stat),
+        slot: &Slot,
+    ) -> bool {
+        let guard = self.guard();
+        if !guard.store.attic().is_on() {
+            return false;
+        }
+        let (from, from_bytes) = path_as_text(guard.real_path_of(&source.at));
+        guard.store.attic().note(&KeptInfo {
+            renamed: Some(Renamed {
+                from,
+                from_bytes,
+                source: moved.key().ino,
+                displaced: displaced.key().ino,
+                modified: (stat.mtime.sec, stat.mtime.nsec),
+            }),
+            ..guard.kept_info(slot, who.owner, "rename", &target.at, stat.size)
+        })
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the files' locks are what proves the check")]
     fn carry_out(
         &self,
@@ -280,55 +387,8 @@ impl Mount {
                 }
                 other => Ok(other?),
             },
-            (Verdict::Judged(keep), Some((displaced, stat))) if moved.kind() != Kind::Directory => {
-                let expected = Expected {
-                    key: displaced.key(),
-                    token: stat.token(),
-                };
-                if stat.nlink <= 1 {
-                    store.pin(displaced)?;
-                }
-                let must_keep = keep == Keep::Yes && store.attic().is_on();
-                let done = store.rename_over(
-                    (moved.key(), displaced),
-                    source.end(),
-                    target.end(),
-                    &expected,
-                    must_keep,
-                );
-                let slot = match done {
-                    Ok(Exchange::Displaced(slot)) => slot,
-                    Ok(Exchange::Overtaken(slot)) => {
-                        self.settle_slot(Some(slot), true, who, "rename", &target.at, stat.size);
-                        self.note_links(displaced);
-                        return Ok(());
-                    }
-                    Ok(Exchange::Removed) => {
-                        self.note_removed(who, (displaced, stat), state);
-                        return Ok(());
-                    }
-                    Err(error) => {
-                        displaced.unpin_last(stat.nlink);
-                        // Exchanged and back: the times of change moved, the contents did not.
-                        self.note_links(moved);
-                        self.note_links(displaced);
-                        return Err(error.into());
-                    }
-                };
-                // Whatever a rename displaces is kept, seen or not, unless another name still leads to it.
-                let last = stat.nlink <= 1;
-                let written = state.as_deref().is_some_and(|state| others_write_on(state, who.owner));
-                let keep = last && (keep == Keep::Yes || stat.size > 0 || written);
-                if let Some(state) = state {
-                    state.in_attic = keep;
-                    if last {
-                        note_taken_away(state, (who.owner, "rename"), stat, Some(&slot).filter(|_| keep));
-                    }
-                }
-                self.settle_slot(Some(slot), keep, who, "rename", &target.at, stat.size);
-                // Another name may still lead to it, or an open handle.
-                self.note_links(displaced);
-                Ok(())
+            (Verdict::Judged(keep), Some(_)) if moved.kind() != Kind::Directory => {
+                self.rename_over_judged(who, source, target, moved, keep, state)
             }
             (Verdict::Judged(_) | Verdict::Overridden | Verdict::Plain | Verdict::Recorded, _) => {
                 let Some((displaced, stat)) = &target.found else {
@@ -355,14 +415,6 @@ impl Mount {
                 Ok(done?)
             }
         }
-    }
-
-    /// What was renamed over could not go to the attic.
-    fn note_removed(&self, who: &Who, (displaced, stat): (&Arc<Node>, &Stat), state: Option<&mut FileState>) {
-        if let Some(state) = state.filter(|_| stat.nlink <= 1) {
-            note_taken_away(state, (who.owner, "rename"), stat, None);
-        }
-        self.note_links(displaced);
     }
 
     fn taken_by_no_file(&self, who: &Who, target: &End, winner: Winner) -> FsError {

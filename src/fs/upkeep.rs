@@ -29,10 +29,8 @@ pub(super) fn start(guard: &Arc<Guard>) {
 
 fn run(guard: &Weak<Guard>) {
     let mut ticks = 0_u32;
-    if let Some(guard) = guard.upgrade()
-        && let Err(error) = guard.store.attic().begin(clock::now())
-    {
-        log::warn!("the attic could not be looked through: {error}");
+    if let Some(guard) = guard.upgrade() {
+        guard.tidy_attic();
     }
     loop {
         {

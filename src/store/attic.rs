@@ -9,16 +9,21 @@
     reason = "a lock is held from the check to the change on purpose"
 )]
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::home::{self, HOMES, Home, list};
-use super::journal::KeptInfo;
+use super::journal::{Gone, Journal, KeptInfo};
+use super::kept::descend;
 use super::libc_flags as c;
 use super::{Result, copy};
+use serde::Serialize;
+
 use crate::clock;
 use crate::guard::Timestamp;
 use crate::sync::Mutex;
@@ -142,16 +147,16 @@ impl Attic {
         Ok(home)
     }
 
-    fn fresh_slot(&self) -> Slot {
+    /// A name for what is kept next.
+    pub fn fresh_slot(&self) -> Slot {
         let now = clock::now();
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         Slot(format!("{:010x}-{:08x}-{count:08x}", now.sec, now.nsec).into())
     }
 
-    /// Moves the file `name` in `dir` into the attic.
-    pub(super) fn displace(&self, dir: &OwnedFd, name: &OsStr) -> Result<Slot> {
+    /// Moves the file `name` in `dir` into the attic, as `slot`.
+    pub(super) fn displace(&self, dir: &OwnedFd, name: &OsStr, slot: Slot) -> Result<Slot> {
         let mut home = self.known_home()?;
-        let slot = self.fresh_slot();
         match sys::rename_at(dir, name, &home.attic, &slot.0, c::RENAME_NOREPLACE) {
             Err(error) if error.errno() == c::EINVAL => sys::rename_at(dir, name, &home.attic, &slot.0, 0)?,
             Err(error) if error.errno() == c::ENOENT && sys::stat_at(dir, name).is_ok() => {
@@ -173,13 +178,11 @@ impl Attic {
         Ok((fd, stat))
     }
 
-    /// Links the file `name` in `dir` into the attic; gives an `O_PATH` descriptor of what was linked.
-    pub(super) fn link(&self, dir: &OwnedFd, name: &OsStr) -> Result<(Slot, OwnedFd, Stat)> {
+    /// Links the file `name` in `dir` into the attic, as `slot`; gives an `O_PATH` descriptor of what was linked.
+    pub(super) fn link(&self, dir: &OwnedFd, name: &OsStr, slot: &Slot) -> Result<(OwnedFd, Stat)> {
         let home = self.home()?;
-        let slot = self.fresh_slot();
         sys::link_at(dir, name, &home.attic, &slot.0)?;
-        let (fd, stat) = self.look(&slot)?;
-        Ok((slot, fd, stat))
+        self.look(slot)
     }
 
     /// Links an open, unnamed file into the attic.
@@ -269,10 +272,22 @@ impl Attic {
         }
     }
 
-    /// Notes what a kept file was. The file is kept whether or not the note can be written.
-    pub fn note(&self, info: &KeptInfo) {
+    /// Notes what a kept file was; whether it could. The file is kept whether or not the note can be written.
+    pub fn note(&self, info: &KeptInfo) -> bool {
         self.added.fetch_add(info.size, Ordering::Relaxed);
-        let mut line = serde_json::to_vec(info).unwrap_or_default();
+        self.add_line(info)
+    }
+
+    /// Takes back a note of what was to be kept, and is not.
+    pub fn strike(&self, slot: &Slot) {
+        self.add_line(&Gone {
+            id: slot.0.to_string_lossy().into_owned(),
+            gone: "not kept".to_owned(),
+        });
+    }
+
+    fn add_line(&self, line: &impl Serialize) -> bool {
+        let mut line = serde_json::to_vec(line).unwrap_or_default();
         line.push(b'\n');
         let noted = self
             .known_home()
@@ -285,9 +300,10 @@ impl Attic {
                 let home = self.home()?;
                 home.journal.note_anew(&home.home, &line)
             });
-        if let Err(error) = noted {
+        if let Err(error) = &noted {
             log::warn!("a kept file could not be noted in the attic's journal: {error}");
         }
+        noted.is_ok()
     }
 
     /// Drops what is older than the bound on age, then the oldest until the rest is within the bound on size.
@@ -312,7 +328,7 @@ impl Attic {
         kept.retain(|(name, _)| !name.as_bytes().ends_with(PART.as_bytes()));
         kept.sort();
         let mut total: u64 = kept.iter().map(|(_, size)| size).sum();
-        let mut left = kept.len();
+        let mut dropped = HashSet::new();
         for (name, size) in &kept {
             if total <= self.limits.size && now.sec - slot_time(name).unwrap_or(now.sec) <= self.limits.age {
                 break;
@@ -320,37 +336,95 @@ impl Attic {
             match sys::unlink_at(&home.attic, name) {
                 Ok(()) => {
                     total -= size;
-                    left -= 1;
+                    dropped.insert(name.as_os_str());
                 }
                 Err(error) => log::warn!("a kept file past its bounds could not be removed: {error}"),
             }
         }
-        if left < kept.len() {
-            log::info!("the attic dropped {} files past its bounds", kept.len() - left);
-            let shortened =
-                list(&home.attic).and_then(|left| home.journal.shorten(&home.home, &left.into_iter().collect()));
+        if !dropped.is_empty() {
+            log::info!("the attic dropped {} files past its bounds", dropped.len());
+            let shortened = list(&home.attic).and_then(|left| {
+                let left: HashSet<OsString> = left.into_iter().collect();
+                home.journal.shorten(&home.home, |id| {
+                    let id = OsStr::new(id);
+                    // What was noted just now may be about to come.
+                    let is_new = slot_time(id).is_some_and(|at| now.sec - at <= PART_AGE);
+                    dropped.contains(id) || !left.contains(id) && !is_new
+                })
+            });
             if let Err(error) = shortened {
                 log::warn!("the attic's journal could not be shortened: {error}");
             }
         }
-        Ok((left, total))
+        Ok((kept.len() - dropped.len(), total))
     }
 
-    /// Cleans up after a guard that was killed, and brings the attic within its bounds.
+    /// Finishes what a guard that was killed has left half done in the tree itself. Before anybody else is served.
     ///
     /// # Errors
     /// When the attic cannot be looked through.
-    pub fn begin(&self, now: Timestamp) -> Result<()> {
-        if self.is_on() {
-            let known = self.home.lock();
-            if known.is_none() {
-                home::clear_unfinished(&self.root);
+    pub fn finish_renames(&self) -> Result<()> {
+        if !self.is_on() {
+            return Ok(());
+        }
+        home::clear_unfinished(&self.root);
+        let Some(home) = self.existing_home() else {
+            return Ok(());
+        };
+        home.journal.mend(&home.home)?;
+        for note in Journal::last_renames(&home.home)? {
+            match self.finish_rename(&home, &note) {
+                Ok(false) => {}
+                Ok(true) => log::info!(
+                    "a rename over {} was finished, which a killed guard had begun",
+                    note.path
+                ),
+                Err(error) => log::warn!("a rename over {} that was begun stays half done: {error}", note.path),
             }
         }
-        if let Some(home) = self.existing_home() {
-            home.journal.mend(&home.home)?;
+        Ok(())
+    }
+
+    /// If the names had been exchanged and nobody has changed anything since, what is displaced goes from the old name into
+    /// the attic; whether it did.
+    fn finish_rename(&self, home: &Home, note: &KeptInfo) -> Result<bool> {
+        let Some(renamed) = &note.renamed else { return Ok(false) };
+        let id = OsStr::new(&note.id);
+        if sys::stat_at(&home.attic, id).is_ok() {
+            return Ok(false);
         }
-        self.prune(now).map(drop)
+        let (Some(from), Some(to)) = (self.end(renamed.real_from()), self.end(note.real_path())) else {
+            return Ok(false);
+        };
+        let is_displaced = |stat: &Stat| {
+            (stat.ino, stat.size, stat.mtime.sec, stat.mtime.nsec)
+                == (renamed.displaced, note.size, renamed.modified.0, renamed.modified.1)
+        };
+        let Ok(new) = sys::stat_at(&to.0, to.1) else {
+            return Ok(false);
+        };
+        if is_displaced(&new) {
+            // The names were never exchanged.
+            self.strike(&Slot(id.to_owned()));
+            return Ok(false);
+        }
+        if new.ino != renamed.source || !sys::stat_at(&from.0, from.1).is_ok_and(|old| is_displaced(&old)) {
+            return Ok(false);
+        }
+        sys::rename_at(&from.0, from.1, &home.attic, id, c::RENAME_NOREPLACE)?;
+        if !is_displaced(&sys::stat_at(&home.attic, id)?) {
+            sys::rename_at(&home.attic, id, &from.0, from.1, c::RENAME_NOREPLACE)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// The directory and the name that a path below the root leads to.
+    fn end<'a>(&self, path: &'a OsStr) -> Option<(OwnedFd, &'a OsStr)> {
+        let mut names: Vec<&OsStr> = Path::new(path).iter().collect();
+        let name = names.pop()?;
+        let names: Vec<OsString> = names.into_iter().map(OsStr::to_owned).collect();
+        Some((descend(&*self.root, &names, false).ok()?, name))
     }
 
     fn existing_home(&self) -> Option<Arc<Home>> {

@@ -24,6 +24,9 @@ use crate::sys::{self, SysError};
 pub(super) const JOURNAL: &str = "kept.jsonl";
 const NEW_JOURNAL: &str = "kept.jsonl.new";
 
+/// Bytes at the end of the journal that hold what was under way when the guard was killed.
+const LAST: u64 = 1 << 16;
+
 /// What is noted about a kept file: one line of the journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeptInfo {
@@ -48,16 +51,53 @@ pub struct KeptInfo {
     /// Noted before the file came: it holds of the file with this inode number alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ino: Option<u64>,
+    /// Of a rename over it: noted before the names are exchanged, to be finished if the guard is killed then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed: Option<Renamed>,
+}
+
+/// A rename over a file that is about to happen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Renamed {
+    /// The name that is moved, below the root of the tree; for people only where that is no UTF-8.
+    pub from: String,
+    /// The same where it is no UTF-8, exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_bytes: Option<Vec<u8>>,
+    /// The inode number of what is moved.
+    pub source: u64,
+    /// The inode number of the file that it displaces.
+    pub displaced: u64,
+    /// When that was modified: seconds and nanoseconds.
+    pub modified: (i64, u32),
+}
+
+impl Renamed {
+    /// `from`, exactly.
+    #[must_use]
+    pub fn real_from(&self) -> &OsStr {
+        real(&self.from, self.from_bytes.as_deref())
+    }
+}
+
+/// A path as text, and exactly where that is no UTF-8.
+#[must_use]
+pub fn path_as_text(path: OsString) -> (String, Option<Vec<u8>>) {
+    match path.into_string() {
+        Ok(path) => (path, None),
+        Err(path) => (path.to_string_lossy().into_owned(), Some(path.into_vec())),
+    }
+}
+
+fn real<'a>(path: &'a str, bytes: Option<&'a [u8]>) -> &'a OsStr {
+    bytes.map_or_else(|| OsStr::new(path), OsStr::from_bytes)
 }
 
 impl KeptInfo {
     /// What is noted of a file kept now.
     #[must_use]
     pub fn now(id: String, owner: String, operation: &str, path: OsString, size: u64) -> Self {
-        let (path, path_bytes) = match path.into_string() {
-            Ok(path) => (path, None),
-            Err(path) => (path.to_string_lossy().into_owned(), Some(path.into_vec())),
-        };
+        let (path, path_bytes) = path_as_text(path);
         Self {
             id,
             owner,
@@ -68,15 +108,14 @@ impl KeptInfo {
             size,
             written_by: None,
             ino: None,
+            renamed: None,
         }
     }
 
     /// Where it was, exactly.
     #[must_use]
     pub fn real_path(&self) -> &OsStr {
-        self.path_bytes
-            .as_deref()
-            .map_or_else(|| OsStr::new(&self.path), OsStr::from_bytes)
+        real(&self.path, self.path_bytes.as_deref())
     }
 }
 
@@ -115,16 +154,16 @@ impl Journal {
         Ok(true)
     }
 
-    /// Writes the journal anew without the notes of files that are gone; `left` are those that are there. The old one stays
-    /// until the new one is whole and on disk.
-    pub(super) fn shorten(&self, home: &OwnedFd, left: &HashSet<OsString>) -> Result<()> {
+    /// Writes the journal anew without the notes of files that are gone. The old one stays until the new one is whole and on
+    /// disk.
+    pub(super) fn shorten(&self, home: &OwnedFd, is_gone: impl Fn(&str) -> bool) -> Result<()> {
         let _one = self.shortening.lock();
         let (old, new) = (OsStr::new(JOURNAL), OsStr::new(NEW_JOURNAL));
         let journal = sys::open_at(home, old, c::O_RDONLY, 0)?;
         let text = read_all(&journal)?;
         remove_if_there(home, NEW_JOURNAL)?;
         let file = sys::open_at(home, new, c::O_WRONLY | c::O_CREAT | c::O_EXCL, 0o600)?;
-        let kept = without_gone(&text, left);
+        let kept = without(&text, is_gone);
         let replaced = write_whole(&file, &kept, 0)
             .and_then(|()| Ok(sys::fsync(&file)?))
             .and_then(|()| {
@@ -159,6 +198,26 @@ impl Journal {
         Ok(())
     }
 
+    /// The renames over a file that were noted last, and not as having come to nothing: those that whoever was killed may not
+    /// have finished.
+    pub(super) fn last_renames(home: &OwnedFd) -> Result<Vec<KeptInfo>> {
+        let journal = match sys::open_at(home, OsStr::new(JOURNAL), c::O_RDONLY, 0) {
+            Err(error) if error.errno() == c::ENOENT => return Ok(Vec::new()),
+            other => other?,
+        };
+        let text = read_from(&journal, sys::stat(&journal)?.size.saturating_sub(LAST))?;
+        let (mut notes, mut gone) = (Vec::new(), HashSet::new());
+        for line in text.split(|byte| *byte == b'\n') {
+            if let Ok(note) = serde_json::from_slice::<KeptInfo>(line) {
+                notes.extend(Some(note).filter(|note| note.renamed.is_some()));
+            } else if let Ok(line) = serde_json::from_slice::<Gone>(line) {
+                gone.insert(line.id);
+            }
+        }
+        notes.retain(|note| !gone.contains(&note.id));
+        Ok(notes)
+    }
+
     /// Removes the journal of a home in which nothing is kept.
     pub(super) fn remove(home: &OwnedFd) -> sys::Result<()> {
         remove_if_there(home, JOURNAL).and_then(|()| remove_if_there(home, NEW_JOURNAL))
@@ -188,12 +247,12 @@ fn write_whole(file: &OwnedFd, text: &[u8], at: u64) -> Result<()> {
     Ok(())
 }
 
-fn without_gone(text: &[u8], left: &HashSet<OsString>) -> Vec<u8> {
+fn without(text: &[u8], is_gone: impl Fn(&str) -> bool) -> Vec<u8> {
     let mut kept = Vec::new();
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let noted = serde_json::from_slice::<KeptInfo>(line).map(|note| note.id);
         let id = noted.or_else(|_| serde_json::from_slice::<Gone>(line).map(|line| line.id));
-        if id.is_ok_and(|id| !left.contains(OsStr::new(&id))) {
+        if id.is_ok_and(|id| is_gone(&id)) {
             continue;
         }
         kept.extend_from_slice(line);

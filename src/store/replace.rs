@@ -103,25 +103,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Changed`] or [`StoreError::Lost`] when another version or file was there; both names are as they
-    /// were. With `must_keep`, also when the displaced file cannot be moved to the attic.
+    /// were. With `must_keep`, also when the displaced file cannot be moved to the attic, as `slot`.
     pub fn rename_over(
         &self,
         (source, target): (FileKey, &Arc<Node>),
         from: End<'_>,
         to: End<'_>,
         judged: &Expected,
-        must_keep: bool,
+        (must_keep, slot): (bool, &Slot),
     ) -> Result<Exchange> {
         faults::hit(point::RENAME_BEFORE_EXCHANGE);
         if self.no_exchange.load(Ordering::Relaxed) {
-            return self.rename_over_by_link(from, to, judged, must_keep);
+            return self.rename_over_by_link(from, to, judged, (must_keep, slot));
         }
         let (old, new) = (self.fd(from.0)?, self.fd(to.0)?);
         match sys::rename_at(&*old, from.1, &*new, to.1, c::RENAME_EXCHANGE) {
             Ok(()) => {}
             Err(error) if error.errno() == c::EINVAL || error.errno() == c::ENOSYS => {
                 self.no_exchange.store(true, Ordering::Relaxed);
-                return self.rename_over_by_link(from, to, judged, must_keep);
+                return self.rename_over_by_link(from, to, judged, (must_keep, slot));
             }
             Err(error) if error.errno() == c::ENOENT && self.peek(to.0, to.1)?.is_none() => {
                 return Err(StoreError::Lost(super::Winner::Nothing));
@@ -130,9 +130,9 @@ impl Store {
         }
         faults::hit(point::RENAME_AFTER_EXCHANGE);
         if self.is_judged(&*old, from.1, target, judged).unwrap_or(false) {
-            return self.take_displaced(target, from, to, judged, must_keep);
+            return self.take_displaced(target, from, to, judged, (must_keep, slot));
         }
-        self.undo_exchange(source, from, to)
+        self.undo_exchange(source, from, to, slot)
     }
 
     /// The same of what was moved to the attic; in doubt it is not, and goes back.
@@ -170,10 +170,10 @@ impl Store {
         from: End<'_>,
         to: End<'_>,
         judged: &Expected,
-        must_keep: bool,
+        (must_keep, slot): (bool, &Slot),
     ) -> Result<Exchange> {
         let old = self.fd(from.0)?;
-        match self.attic.displace(&old, from.1) {
+        match self.attic.displace(&old, from.1, slot.clone()) {
             Ok(slot) => {
                 if !self.is_kept_as_judged(&slot, target, judged) {
                     // A third party changed the source name within the exchange: its file is not ours to drop.
@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// After the exchange displaced something that was not judged: puts it back.
-    fn undo_exchange(&self, source: FileKey, from: End<'_>, to: End<'_>) -> Result<Exchange> {
+    fn undo_exchange(&self, source: FileKey, from: End<'_>, to: End<'_>, slot: &Slot) -> Result<Exchange> {
         let (old, new) = (self.fd(from.0)?, self.fd(to.0)?);
         sys::rename_at(&*old, from.1, &*new, to.1, c::RENAME_EXCHANGE)?;
         if self.peek(from.0, from.1)?.is_some_and(|(key, _)| key == source) {
@@ -213,12 +213,18 @@ impl Store {
         // An outsider replaced the target once more between the two exchanges. The newest version goes back to the
         // target; the one displaced before it is kept.
         sys::rename_at(&*old, from.1, &*new, to.1, c::RENAME_EXCHANGE)?;
-        let slot = self.attic.displace(&old, from.1)?;
+        let slot = self.attic.displace(&old, from.1, slot.clone())?;
         Ok(Exchange::Overtaken(slot))
     }
 
     /// Without `RENAME_EXCHANGE`: the target is linked into the attic first, so that it survives the rename.
-    fn rename_over_by_link(&self, from: End<'_>, to: End<'_>, judged: &Expected, must_keep: bool) -> Result<Exchange> {
+    fn rename_over_by_link(
+        &self,
+        from: End<'_>,
+        to: End<'_>,
+        judged: &Expected,
+        (must_keep, slot): (bool, &Slot),
+    ) -> Result<Exchange> {
         let (old, new) = (self.fd(from.0)?, self.fd(to.0)?);
         let Some((key, stat)) = self.peek(to.0, to.1)? else {
             return Err(StoreError::Lost(super::Winner::Nothing));
@@ -226,14 +232,14 @@ impl Store {
         if !judged.is(key, &stat) {
             return Err(StoreError::Changed);
         }
-        let slot = match self.attic.link(&new, to.1) {
-            Ok((slot, fd, stat)) => {
+        let slot = match self.attic.link(&new, to.1, slot) {
+            Ok((fd, stat)) => {
                 if !judged.is(super::table::identify(&fd, &stat).0, &stat) {
                     // Replaced between the look and the link: it is not what was judged.
-                    self.attic.discard(&slot);
+                    self.attic.discard(slot);
                     return Err(StoreError::Changed);
                 }
-                Some(slot)
+                Some(slot.clone())
             }
             Err(error) if must_keep => return Err(error),
             Err(_) => None,
@@ -257,7 +263,7 @@ impl Store {
     ) -> Result<Option<Slot>> {
         let dir = self.fd(at.0)?;
         faults::hit(point::UNLINK_BEFORE_REMOVE);
-        match self.attic.displace(&dir, at.1) {
+        match self.attic.displace(&dir, at.1, self.attic.fresh_slot()) {
             Ok(slot) => {
                 if self.is_kept_as_judged(&slot, node, judged) {
                     return Ok(Some(slot));

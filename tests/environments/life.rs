@@ -148,6 +148,40 @@ fn a_killed_daemon_under_a_run() {
     });
 }
 
+/// Makes a file, kills the guard, and says what a sync gives then.
+const KILLED_WHILE_NEW: &str = r"
+import errno, glob, os, sys
+f = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+os.write(f, b'whole')
+if sys.argv[2] == 'sync': os.fsync(f)
+pid, = glob.glob(os.environ['XDG_RUNTIME_DIR'] + '/unclobber/*.pid')
+os.kill(int(open(pid).read()), 9)
+while True:
+    try: os.fsync(f)
+    except OSError as e: sys.exit(print(errno.errorcode[e.errno]))
+";
+
+// semantics: N4
+#[test]
+fn what_was_synced_or_has_a_name_outlives_the_guard() {
+    let name = "life::what_was_synced_or_has_a_name_outlives_the_guard";
+    contained(name, Who::Root, nothing, |place| {
+        fs::write(place.base().join("home/new.py"), KILLED_WHILE_NEW).expect("the program");
+        let work = place.work().display().to_string();
+        for (file, create, sync) in [("synced", "staged", "sync"), ("named", "direct", "no")] {
+            let program = place.base().join("home/new.py").display().to_string();
+            let done = place.unclobber(&[
+                "run", "-w", &work, "--owner", "A", "--create", create, "--", "python3", &program, file, sync,
+            ]);
+            assert!(
+                ["ENOTCONN\n", "ECONNABORTED\n"].contains(&done.out.as_str()),
+                "{file}: {done:?}"
+            );
+            assert_eq!(text(place.at(file)), "whole");
+        }
+    });
+}
+
 /// Those that lead to files or sockets; the callers that are remembered have a bound of their own.
 fn descriptors(pid: i32) -> usize {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).expect("root sees them");
