@@ -380,13 +380,12 @@ impl Mount {
         }
     }
 
-    /// A descriptor of an open file that neither reads nor writes it; none of a file that has no name yet, since nobody past the
-    /// mount could mind one that does.
+    /// A descriptor of an open file that neither reads nor writes it.
     pub fn path_of_open(&self, open: &FileHandle) -> Option<Arc<OwnedFd>> {
-        if open.node.staged_file().is_some() {
-            return None;
+        match open.node.staged_file() {
+            Some(file) => sys::reopen(&*file, c::O_PATH).ok().map(Arc::new),
+            None => self.guard().store.fd(&open.node).ok(),
         }
-        self.guard().store.fd(&open.node).ok()
     }
 
     /// The kernel would not register the file for passthrough: its data goes through the daemon from now on, unless others
