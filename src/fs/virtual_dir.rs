@@ -54,7 +54,7 @@ impl Mount {
                 return None;
             }
             self.arrive(caller, Arrival::Looks(self.guard().store.root().key(), name));
-            return Some(self.attr_virtual(DIR).map(|attr| Entry { attr }));
+            return Some(self.attr_virtual(DIR).map(momentary));
         }
         if !is_virtual(parent) {
             return None;
@@ -64,7 +64,7 @@ impl Mount {
         Some(
             id.ok_or(FsError::Errno(c::ENOENT))
                 .and_then(|id| self.attr_virtual(id))
-                .map(|attr| Entry { attr }),
+                .map(momentary),
         )
     }
 
@@ -290,5 +290,13 @@ mod tests {
         assert!(is_virtual(DIR) && is_virtual(DIR + 4));
         assert!(!is_virtual(DIR + 5) && !is_virtual(ROOT_ID) && !is_virtual(1 << 63) && !is_virtual(1 << 62));
         assert!(is_virtual_handle(HANDLE | 1) && !is_virtual_handle(1));
+    }
+}
+
+/// A name of the tree may come to stand where the virtual directory is.
+fn momentary(attr: Attr) -> Entry {
+    Entry {
+        attr,
+        name_ttl: Duration::ZERO,
     }
 }
