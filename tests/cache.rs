@@ -12,9 +12,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use support::Tree;
+use unclobber::fs::GuardOptions;
 use unclobber::guard::{CacheRule, Policy};
 
 const ESTALE: i32 = 116;
+
+/// A tree as for an ordinary user: directories are watched one by one, and data goes through the daemon.
+fn watching_directories(fill: impl FnOnce(&Path)) -> Tree {
+    let options = GuardOptions {
+        watch_own: true,
+        watch_directories: true,
+        ..GuardOptions::default()
+    };
+    Tree::with_options(tempfile::TempDir::new_in("/var/tmp").unwrap(), options, fill)
+}
 
 fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap()
@@ -45,7 +56,7 @@ impl Place {
         for (by_directory, cache) in all {
             for through_mount in [false, true] {
                 let mut tree = if by_directory {
-                    Tree::watching_directories(&fill)
+                    watching_directories(&fill)
                 } else {
                     Tree::new(&fill)
                 };
@@ -246,7 +257,7 @@ fn files_without_their_name_can_be_opened_again_by_descriptor() {
 // semantics: C2
 #[test]
 fn what_was_looked_at_is_remembered() {
-    for mut tree in [Tree::new(fill), Tree::watching_directories(fill)] {
+    for mut tree in [Tree::new(fill), watching_directories(fill)] {
         let mount = tree.owner("a");
         let look = || {
             for name in ["f", "d/f", "d/e/f"] {
@@ -268,7 +279,7 @@ fn what_was_looked_at_is_remembered() {
 // semantics: C2
 #[test]
 fn what_cannot_be_watched_is_not_remembered() {
-    let mut tree = Tree::watching_directories(|dir| {
+    let mut tree = watching_directories(|dir| {
         fill(dir);
         fs::hard_link(dir.join("f"), dir.join("d/link")).unwrap();
     });

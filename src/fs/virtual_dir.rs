@@ -281,6 +281,14 @@ pub(super) fn xattr_virtual(id: u64) -> Result<()> {
     Ok(())
 }
 
+/// A name of the tree may come to stand where the virtual directory is.
+fn momentary(attr: Attr) -> Entry {
+    Entry {
+        attr,
+        name_ttl: Duration::ZERO,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,13 +298,5 @@ mod tests {
         assert!(is_virtual(DIR) && is_virtual(DIR + 4));
         assert!(!is_virtual(DIR + 5) && !is_virtual(ROOT_ID) && !is_virtual(1 << 63) && !is_virtual(1 << 62));
         assert!(is_virtual_handle(HANDLE | 1) && !is_virtual_handle(1));
-    }
-}
-
-/// A name of the tree may come to stand where the virtual directory is.
-fn momentary(attr: Attr) -> Entry {
-    Entry {
-        attr,
-        name_ttl: Duration::ZERO,
     }
 }

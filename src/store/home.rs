@@ -43,6 +43,7 @@ impl Home {
         let file = sys::open_at(&self.home, OsStr::new(JOURNAL), c::O_WRONLY | c::O_CREAT, 0o600)?;
         append_line(&file, line)?;
         *journal = Some(file);
+        drop(journal);
         Ok(true)
     }
 }

@@ -30,17 +30,6 @@ impl Tree {
         Self::in_dir(dir, fill)
     }
 
-    /// The same, as for an ordinary user: directories are watched one by one, and data goes through the daemon.
-    pub(crate) fn watching_directories(fill: impl FnOnce(&Path)) -> Self {
-        let options = GuardOptions {
-            watch_own: true,
-            watch_directories: true,
-            ..GuardOptions::default()
-        };
-        let dir = TempDir::new_in("/var/tmp").expect("a temporary directory");
-        Self::with_options(dir, options, fill)
-    }
-
     pub(crate) fn in_dir(dir: TempDir, fill: impl FnOnce(&Path)) -> Self {
         Self::with(dir, AtticLimits::default(), fill)
     }
