@@ -132,7 +132,7 @@ fn lookup(bench: &mut Criterion) {
         label: "bench".to_owned(),
         multi_user: false,
         read_only: false,
-        noatime: false,
+        access_times: None,
         only_ids: None,
         pids_visible: true,
         rules: unclobber::fs::RuleOptions::default(),

@@ -42,6 +42,8 @@ pub mod point {
     pub const RENAME_AFTER_EXCHANGE: &str = "rename.after_exchange";
     /// An unlink has been judged and is about to happen.
     pub const UNLINK_BEFORE_REMOVE: &str = "unlink.before_remove";
+    /// The last descriptor of a file was closed some time ago, and this is told only now.
+    pub const RELEASE_ARRIVED: &str = "release.arrived";
     /// An edit has been judged and is about to be written.
     pub const EDIT_BEFORE_WRITE: &str = "edit.before_write";
 }

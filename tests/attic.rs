@@ -209,6 +209,84 @@ fn an_undo_goes_on_past_what_cannot_be_restored() {
     );
 }
 
+// semantics: A7 A10
+#[test]
+fn a_killed_undo_leaves_a_list_that_is_true() {
+    let Some((tree, mut a)) = guarded("a killed undo", &["--unseen", "allow"]) else {
+        return;
+    };
+    fine(&a.sh("echo new >g && mv g f"));
+    drop(a);
+    let attic = home(&tree).join("attic");
+    let id = only(&tree);
+    works(&tree, &["undo"]);
+    let fresh = only(&tree);
+    // As it is when it is killed after the exchange: the last note is missing, and the old id still in use.
+    let journal = home(&tree).join("kept.jsonl");
+    let notes = fs::read_to_string(&journal).expect("the journal");
+    let last = notes.trim_end().rfind('\n').expect("several lines") + 1;
+    fs::write(&journal, &notes[..last]).expect("the journal");
+    let listed_as = |id: &str, operation: &str| {
+        let all = listed(&tree);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!(
+            (text(&all[0], "id").as_str(), text(&all[0], "operation").as_str()),
+            (id, operation)
+        );
+    };
+    listed_as(&fresh, "undo");
+    fs::rename(attic.join(&fresh), attic.join(&id)).expect("the old id");
+    listed_as(&id, "undo");
+    assert_eq!(works(&tree, &["attic", "show", &id]), "new\n");
+    assert!(fails(&tree, &["undo"]).contains("nothing to undo"));
+    assert_eq!(tree.read("f").as_deref(), Some(OLD));
+    // Before the exchange: nothing has happened yet.
+    let (kept, file) = (attic.join(&id), tree.at("f"));
+    fs::rename(&kept, tree.at("between"))
+        .and_then(|()| fs::rename(&file, &kept))
+        .and_then(|()| fs::rename(tree.at("between"), &file))
+        .expect("the exchange, undone");
+    listed_as(&id, "rename");
+    assert!(works(&tree, &["undo"]).starts_with("restored f; what was there is kept as"));
+    assert_eq!(tree.read("f").as_deref(), Some(OLD));
+    assert_eq!(works(&tree, &["attic", "show", &only(&tree)]), "new\n");
+}
+
+// semantics: A2 A5
+#[test]
+fn what_had_a_name_that_is_no_text_comes_back_to_it() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let Some((tree, a)) = guarded("names that are no text", &[]) else {
+        return;
+    };
+    drop(a);
+    let dir = tree.root().join(std::ffi::OsStr::from_bytes(b"d\xff"));
+    fs::create_dir(&dir).expect("a directory");
+    let (removed, replaced) = (dir.join(std::ffi::OsStr::from_bytes(b"\xfe\xff")), dir.join("g"));
+    for path in [&removed, &replaced] {
+        fs::write(path, OLD).expect("a file");
+    }
+    let mut a = Session::guarded(&tree, "a", &["--unseen", "allow"]);
+    fine(&a.sh("cd d* && rm [!g]* && echo new >t && mv t g"));
+    drop(a);
+    assert!(
+        listed(&tree)
+            .iter()
+            .all(|kept| text(kept, "path").starts_with("d\u{fffd}/"))
+    );
+    let id = text(&listed(&tree)[1], "id");
+    assert!(works(&tree, &["attic", "diff", &id]).contains("-old\n+new\n"));
+    works(&tree, &["undo", "--last", "2"]);
+    for path in [&removed, &replaced] {
+        assert_eq!(
+            fs::read_to_string(path).ok().as_deref(),
+            Some(OLD),
+            "{}",
+            path.display()
+        );
+    }
+}
+
 // semantics: A8
 #[test]
 fn an_empty_attic_goes_while_the_guard_stays() {
@@ -227,7 +305,7 @@ fn an_empty_attic_goes_while_the_guard_stays() {
     };
     // What was read before it was removed is not kept, though it goes by way of the attic.
     linger("cat f; rm f");
-    assert!(works(&tree, &["status", "."]).contains("stays 10m"));
+    assert!(works(&tree, &["status", "."]).contains("stays for 10 min"));
     assert!(wait_until(PATIENCE, || !home(&tree).exists()), "the empty attic stays");
     // What is kept stays, until it is brought back.
     linger("rm g");

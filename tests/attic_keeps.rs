@@ -305,6 +305,43 @@ fn what_a_killed_guard_left_half_done_is_cleaned_up() {
     );
 }
 
+// semantics: A7 A8
+#[test]
+fn a_home_that_was_never_finished_is_finished_or_goes() {
+    let Some((tree, a)) = guarded("an unfinished home", &[]) else {
+        return;
+    };
+    drop(a);
+    let unfinished = |name: &str, mode: u32| {
+        fs::create_dir(tree.at(name)).expect("a directory");
+        fs::set_permissions(tree.at(name), fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    unfinished(".unclobber", 0o700);
+    unfinished(".unclobber.2", 0o700);
+    let mut a = Session::guarded(&tree, "a", &[]);
+    assert_eq!(a.sh("ls -A | grep -Fx .unclobber").stdout, "", "it is hidden");
+    assert!(wait_until(PATIENCE, || !tree.at(".unclobber.2").exists()));
+    fine(&a.sh("rm f"));
+    assert!(!tree.at(".unclobber.1").exists());
+    assert_eq!(listed(&tree).len(), 1);
+    drop(a);
+    works(&tree, &["undo"]);
+    assert!(wait_until(PATIENCE, || !home(&tree).exists()), "nothing is left");
+    // What is not as the guard makes it is somebody's own.
+    unfinished(".unclobber", 0o755);
+    let mut a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm f"));
+    assert!(home(&tree).exists() && tree.at(".unclobber.1/attic").exists());
+    drop(a);
+    // What is kept is found where it is, also when the first name is free again.
+    fs::remove_dir(home(&tree)).expect("it is empty");
+    tree.write("g", "other\n");
+    let mut a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm g"));
+    assert!(!home(&tree).exists());
+    assert_eq!(listed(&tree).len(), 2);
+}
+
 // semantics: A4
 #[test]
 fn the_bound_on_size_holds_also_between_two_looks() {

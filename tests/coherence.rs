@@ -5,14 +5,12 @@
 #[expect(dead_code, reason = "each test program uses its own part of the harness")]
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -370,18 +368,41 @@ fn a_program_made_through_the_mount_can_be_executed_past_it() {
         options.write(true).create(true).create_new(exclusive).mode(0o755);
         let mut file = options.open(m.join(name)).unwrap();
         std::io::copy(&mut File::open("/bin/true").unwrap(), &mut file).unwrap();
+        // Whoever reads it beside its writer, and longer than that, keeps nobody from it.
+        let beside = File::open(m.join(name)).unwrap();
         drop(file);
-        // The daemon is told of the last close after it has returned.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            match std::process::Command::new(tree.backing.join(name)).status() {
-                Ok(status) => break assert!(status.success(), "{name}"),
-                Err(error) => assert!(Instant::now() < deadline, "{name}: {error}"),
-            }
-            thread::yield_now();
-        }
+        let done = in_time(name, || std::process::Command::new(tree.backing.join(name)).status());
+        assert!(done.success(), "{name}");
         assert!(std::process::Command::new(m.join(name)).status().unwrap().success());
+        drop(beside);
     }
+}
+
+/// The daemon is told of the last close after it has returned.
+fn in_time<T, E: std::fmt::Debug>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{what}: {error:?}"),
+        }
+        thread::yield_now();
+    }
+}
+
+/// Whoever takes a lease for writing must be the only one that has the file open: the daemon has none open that is closed.
+#[test]
+fn a_file_that_was_read_through_the_mount_can_be_leased_past_it() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "content").unwrap());
+    let m = tree.owner("a");
+    assert_eq!(fs::read_to_string(m.join("f")).unwrap(), "content");
+    let past = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(tree.backing.join("f"))
+        .unwrap();
+    drop(in_time("a lease", || sys::write_lease(&past)));
+    assert_eq!(fs::read_to_string(m.join("f")).unwrap(), "content");
 }
 
 /// That a file has no capabilities is remembered, since the kernel asks before it writes: not longer than it is true.
@@ -452,6 +473,29 @@ fn locks_are_those_of_one_mount() {
     assert!(free(&a.join("f")));
 }
 
+// posix: Y4
+#[test]
+fn what_others_mount_below_goes_with_a_name_that_changes_behind() {
+    let mut tree = Tree::new(|dir| fs::create_dir(dir.join("d")).unwrap());
+    let m = tree.owner("a");
+    let point = m.join("d");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "none"])
+        .arg(&point)
+        .status();
+    assert!(mounted.unwrap().success());
+    let is_mounted = || {
+        let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        all.contains(&format!(" {} ", point.display()))
+    };
+    assert!(is_mounted());
+    fs::rename(tree.backing.join("d"), tree.backing.join("e")).unwrap();
+    in_time("the kernel lets it go", || {
+        if is_mounted() { Err("it is mounted") } else { Ok(()) }
+    });
+    assert!(m.join("e").is_dir() && !point.exists());
+}
+
 // semantics: S2
 #[test]
 fn a_file_made_only_to_be_read_is_there_for_outsiders_at_once() {
@@ -471,82 +515,6 @@ fn a_file_made_only_to_be_read_is_there_for_outsiders_at_once() {
     );
     let _written = open(OFlag::O_WRONLY, "written");
     assert!(!tree.backing.join("written").exists(), "what will be written is staged");
-}
-
-/// Changes behind the mount while programs read, create and remove through it: every call ends, and in the end both show
-/// the same.
-#[test]
-fn a_storm_of_changes_behind_the_mount_ends() {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let seconds = std::env::var("UNCLOBBER_STORM_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(5));
-    let mut tree = Tree::new(|dir| {
-        for d in 0..4 {
-            fs::create_dir(dir.join(format!("d{d}"))).unwrap();
-            for f in 0..20 {
-                fs::write(dir.join(format!("d{d}/f{f}")), format!("{d} {f}")).unwrap();
-            }
-        }
-    });
-    let m = tree.owner_with("a", observing());
-    let stop = Arc::new(AtomicBool::new(false));
-    let calls = Arc::new(AtomicU64::new(0));
-    let (ended, all_ended) = mpsc::channel();
-    let mut workers = 0;
-    let mut start = |root: &Path, seed: u64, work: fn(&Path, &mut Random)| {
-        let (root, stop, calls, ended) = (root.to_owned(), Arc::clone(&stop), Arc::clone(&calls), ended.clone());
-        workers += 1;
-        thread::spawn(move || {
-            let mut random = Random(seed);
-            while !stop.load(Ordering::Relaxed) {
-                work(&root, &mut random);
-                calls.fetch_add(1, Ordering::Relaxed);
-            }
-            ended.send(()).unwrap();
-        });
-    };
-    for seed in 1..3 {
-        start(&tree.backing, seed, change);
-    }
-    for seed in 11..14 {
-        start(&m, seed, look);
-        start(&m, seed + 10, change);
-    }
-    let mut last = 0;
-    while Instant::now() < until {
-        // Nobody ever sends before the end: receiving with a time limit is the pause.
-        assert!(
-            all_ended.recv_timeout(Duration::from_secs(1)).is_err(),
-            "a worker has failed"
-        );
-        let now = calls.load(Ordering::Relaxed);
-        assert!(now > last, "every call ends");
-        last = now;
-    }
-    stop.store(true, Ordering::Relaxed);
-    for _ in 0..workers {
-        assert!(all_ended.recv_timeout(PATIENCE).is_ok(), "every call ends");
-    }
-    assert_eq!(differing(&seen(&m), &seen(&tree.backing)), "");
-}
-
-/// The lines in which two views of a tree differ, without content.
-fn differing(one: &BTreeMap<PathBuf, String>, other: &BTreeMap<PathBuf, String>) -> String {
-    let names: BTreeSet<_> = one.keys().chain(other.keys()).collect();
-    let short = |said: Option<&String>| said.map_or("nothing", |said| &said[..said.len().min(120)]).to_owned();
-    let differ = names.into_iter().filter(|name| one.get(*name) != other.get(*name));
-    differ
-        .map(|name| {
-            format!(
-                "{}: {} | {}\n",
-                name.display(),
-                short(one.get(name)),
-                short(other.get(name))
-            )
-        })
-        .collect()
 }
 
 /// Look-ups, open files and nodes go with the mount that had them, also when it ends while files are open, unpublished or
@@ -581,80 +549,4 @@ fn nothing_of_an_ended_mount_stays() {
         "only the root is known: {after:?}"
     );
     assert!(tree.backing.join("staged").exists(), "what was staged is published");
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
-    }
-
-    fn file(&mut self, root: &Path) -> PathBuf {
-        root.join(format!("d{}/f{}", self.below(4), self.below(20)))
-    }
-}
-
-/// What may fail, since others work at the same names, but must end. Only the errors of such races are taken.
-fn raced<T>(result: std::io::Result<T>) {
-    use nix::errno::Errno;
-    if let Err(error) = result {
-        let errno = Errno::from_raw(error.raw_os_error().unwrap_or_default());
-        assert!(
-            matches!(
-                errno,
-                Errno::ENOENT | Errno::EEXIST | Errno::ESTALE | Errno::EISDIR | Errno::ENOTDIR | Errno::ENOTEMPTY
-            ),
-            "{error}"
-        );
-    }
-}
-
-fn change(root: &Path, random: &mut Random) {
-    let (one, other) = (random.file(root), random.file(root));
-    match random.below(8) {
-        0 => raced(fs::remove_file(one)),
-        1 => raced(fs::rename(one, other)),
-        2 | 3 => raced(fs::write(
-            one,
-            "x".repeat(1 + usize::try_from(random.below(9000)).unwrap()),
-        )),
-        4 => raced(fs::hard_link(one, other)),
-        5 => raced(
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(one)
-                .and_then(|mut file| file.write_all(b"more")),
-        ),
-        6 => {
-            let (from, to) = (root.join(format!("d{}", random.below(4))), root.join("moved"));
-            if fs::rename(&from, &to).is_ok() {
-                raced(fs::rename(to, from));
-            }
-        }
-        _ => raced(
-            OpenOptions::new()
-                .write(true)
-                .custom_flags(0)
-                .open(one)
-                .and_then(|file| file.set_len(random.below(5000))),
-        ),
-    }
-}
-
-fn look(root: &Path, random: &mut Random) {
-    let file = random.file(root);
-    match random.below(4) {
-        0 => raced(fs::read(file)),
-        1 => raced(fs::metadata(file)),
-        2 => raced(fs::read_dir(root.join(format!("d{}", random.below(4)))).map(|entries| entries.count())),
-        _ => raced(fs::read_link(file).or_else(|error| match error.raw_os_error() {
-            Some(22) => Ok(PathBuf::new()),
-            _ => Err(error),
-        })),
-    }
 }

@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a skip is said aloud")]
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -229,6 +229,78 @@ fn a_named_owner_goes_on_where_it_was() {
     assert_eq!(place.guards(), guard);
     place.kill_guard(unclobber::sys::SIGTERM);
     assert!(place.files("sock").is_empty());
+}
+
+#[test]
+fn guards_of_a_directory_and_of_one_below_it_are_told_of_each_other() {
+    let Some(place) = Place::new() else { return };
+    let told = |words: &[&str]| {
+        let output = place.run(words);
+        assert_eq!(code(&output), 0, "{output:?}");
+        text(&output.stderr)
+    };
+    let sub = place.dir.join("sub");
+    let (dir, sub) = (place.dir.to_str().expect("a path"), sub.to_str().expect("a path"));
+    assert_eq!(told(&["run", "--owner", "A", "--", "true"]), "");
+    let below = told(&["run", "--workspace", sub, "--owner", "B", "--linger", "0", "--", "true"]);
+    assert!(
+        below.contains(&format!("{sub} is inside {dir}, which is guarded already")),
+        "{below}"
+    );
+    // The step: one guard, and nothing to say.
+    let joined = [
+        "run",
+        "--workspace",
+        dir,
+        "--owner",
+        "B",
+        "--",
+        "sh",
+        "-c",
+        "cd sub && pwd",
+    ];
+    assert_eq!(told(&joined), "");
+    place.kill_guard(unclobber::sys::SIGTERM);
+    assert!(told(&["run", "--workspace", sub, "--owner", "B", "--", "true"]).is_empty());
+    let above = told(&["run", "--owner", "A", "--", "true"]);
+    assert!(
+        above.contains(&format!("{sub}, inside {dir}, is guarded already")),
+        "{above}"
+    );
+}
+
+/// Whether a guard, by number, watches the filesystem of its directory.
+fn is_watching(pid: i32) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("the guard's descriptors");
+    let texts = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
+    texts.into_iter().any(|text| text.contains("fanotify sdev:"))
+}
+
+#[test]
+fn a_guard_that_lingers_watches_nothing_until_there_is_a_mount_again() {
+    let Some(place) = Place::new() else { return };
+    assert_eq!(code(&place.run(&["run", "--owner", "A", "--", "cat", "f"])), 0);
+    let guard = place.guards()[0];
+    until("nothing is watched", || !is_watching(guard));
+    fs::write(place.dir.join("f"), "two\n").expect("an outsider's change");
+    let script = "cat f; echo; read word; cat f; echo three > f";
+    let mut child = place
+        .command(&["run", "--owner", "A", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    assert_eq!((line(), line()), ("two".to_owned(), String::new()));
+    if unclobber::sys::getuid() == 0 {
+        assert!(is_watching(guard), "there is a mount");
+    }
+    fs::write(place.dir.join("f"), "changed\n").expect("an outsider's change");
+    writeln!(child.stdin.take().expect("a pipe"), "go").expect("the command listens");
+    assert_eq!(line(), "changed");
+    assert!(child.wait().expect("the command ends").success());
+    assert_eq!(fs::read_to_string(place.dir.join("f")).expect("f"), "three\n");
 }
 
 #[test]

@@ -71,7 +71,14 @@ impl Record {
         self.0.lock().unwrap().push((owner, call));
         let through = match change() {
             Ok(()) => true,
-            Err(error) if error.raw_os_error() == Some(Errno::ESTALE as i32) => false,
+            // Changed since; or what it has read was renamed over while it opened it, and what is at the name it has not seen.
+            Err(error)
+                if [Errno::ESTALE, Errno::EEXIST]
+                    .map(|errno| Some(errno as i32))
+                    .contains(&error.raw_os_error()) =>
+            {
+                false
+            }
             Err(error) => panic!("owner {owner}, {from} to {to}: {error}"),
         };
         let response = Action::Response(Operation::Swap(from, to, through));

@@ -46,3 +46,25 @@ fn what_another_run_makes_appears_whoever_has_missed_it() {
         }
     }
 }
+
+// semantics: P2 D1
+#[test]
+fn a_name_that_came_and_went_may_be_created_by_who_was_told_it_is_missing() {
+    if !require_fuse("a name that came and went") {
+        return;
+    }
+    let tree = Tree::new();
+    let (mut a, mut b) = (Session::guarded(&tree, "a", &[]), Session::guarded(&tree, "b", &[]));
+    for name in ["lock", "other"] {
+        // The shell itself looks, so that the view is that of the process which creates.
+        assert_ne!(a.sh(&format!("test -e {name}")).code, 0);
+        fine(&b.sh(&format!("echo theirs >{name}; rm {name}")));
+        let create = if name == "lock" {
+            "set -C; echo mine >N; set +C"
+        } else {
+            "echo mine >N"
+        };
+        fine(&a.sh(&create.replace('N', name)));
+        assert_eq!(tree.read(name).as_deref(), Some("mine\n"), "{name}");
+    }
+}

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use support::Tree;
 use unclobber::faults::{self, Armed, point};
-use unclobber::guard::{CreateRule, Policy};
+use unclobber::guard::{CacheRule, CreateRule, Policy};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -336,6 +336,26 @@ fn a_removal_never_destroys_what_an_outsider_slips_in() {
     }
 }
 
+// semantics: D23 A1
+#[test]
+fn a_further_name_that_becomes_the_last_one_meanwhile_is_kept() {
+    let _alone = alone();
+    for made in ["by another owner", "before"] {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+        let (a, b) = (tree.owner("a"), tree.owner("b"));
+        if made == "by another owner" {
+            assert_eq!(text(b.join("f")), "one");
+            fs::write(b.join("f"), "two").unwrap();
+        }
+        fs::hard_link(a.join("f"), a.join("l")).unwrap();
+        let other = tree.backing.join("f");
+        let _armed = once(point::UNLINK_BEFORE_REMOVE, move || fs::remove_file(&other).unwrap());
+        fs::remove_file(a.join("l")).unwrap();
+        let content = if made == "before" { "one" } else { "two" };
+        assert!(kept(&tree).contains(&content.to_owned()), "{made}: {:?}", kept(&tree));
+    }
+}
+
 /// The kernel takes the directory it has looked up for the one that is replaced or removed, and for dead from then on.
 #[test]
 fn a_directory_that_an_outsider_moves_away_in_time_stays_alive() {
@@ -408,6 +428,39 @@ fn a_second_look_in_a_creating_call_is_no_observation_while_the_kernel_is_told_t
     assert_eq!(errno(written), Some(Errno::ESTALE), "b was not told that f has gone");
     assert!(File::open(b.join("f")).is_err());
     fs::write(b.join("f"), "mine").unwrap();
+}
+
+// semantics: O10 V8 D8
+#[test]
+fn what_an_outsider_writes_after_the_close_is_not_put_down_to_who_closed() {
+    type Change = fn(&Path) -> std::io::Result<()>;
+    let changes: [Change; 2] = [|file| fs::write(file, "mine"), |file| fs::remove_file(file)];
+    let _alone = alone();
+    for cache in [CacheRule::Strict, CacheRule::Coherent] {
+        for change in changes {
+            let mut tree = Tree::new(|_| ());
+            let a = tree.owner_with(
+                "a",
+                Policy {
+                    cache,
+                    ..Policy::default()
+                },
+            );
+            // The kernel tells the last close when it likes.
+            let (tell, told) = crossbeam_channel::bounded::<()>(1);
+            let held = once(point::RELEASE_ARRIVED, move || {
+                let _told_or_failed = told.recv_timeout(PATIENCE);
+            });
+            fs::write(a.join("f"), "own").unwrap();
+            fs::write(tree.backing.join("f"), "outsider").unwrap();
+            assert_eq!(errno(change(&a.join("f"))), Some(Errno::ESTALE), "{cache:?}");
+            assert_eq!(text(tree.backing.join("f")), "outsider", "{cache:?}");
+            tell.send(()).unwrap();
+            drop(held);
+            assert_eq!(text(a.join("f")), "outsider");
+            assert_eq!(errno(change(&a.join("f"))), None, "{cache:?}: the step was taken");
+        }
+    }
 }
 
 #[test]

@@ -142,9 +142,35 @@ fn refusals_are_shown_as_they_happen_and_q_ends_it() {
     top.shows("q quit");
     top.shows("nothing since this view began");
     assert!(!a.sh("echo mine >notes.txt").ok());
-    top.shows("FS_NOT_OBSERVED: read the file, then retry");
+    top.shows("why: \"alice\" has not read it");
+    top.shows("do: read the file, then retry");
     assert!(a.sh("cat notes.txt").ok());
     top.shows("notes.txt");
+    top.shows("cleared since");
+    top.keys.write_all(b"q").expect("a key");
+    assert_eq!(top.ended().0, Some(0));
+}
+
+// semantics: W8
+#[test]
+fn names_of_the_moment_are_not_shown() {
+    let Some((tree, mut a)) = setting("top: names of the moment") else {
+        return;
+    };
+    let mut b = Session::guarded(&tree, "bob", &[]);
+    assert!(a.sh("echo x >scratch-a; mv scratch-a kept.txt").ok());
+    assert!(b.sh("echo x >scratch-b; rm scratch-b").ok());
+    // Refused for a name that is gone since.
+    assert!(
+        b.sh("cat notes.txt; echo theirs >notes.txt; ln notes.txt scratch-c")
+            .ok()
+    );
+    assert!(!a.sh("rm scratch-c").ok());
+    assert!(b.sh("rm scratch-c").ok());
+    let mut top = Top::start(&tree);
+    top.shows("kept.txt");
+    top.shows("bob");
+    assert!(!words(&top.text()).contains("scratch"), "{}", words(&top.text()));
     top.keys.write_all(b"q").expect("a key");
     assert_eq!(top.ended().0, Some(0));
 }

@@ -218,7 +218,7 @@ fn mount_for(guard: &Arc<Guard>, owner: OwnerId) -> Arc<Mount> {
         label: "growth".to_owned(),
         multi_user: false,
         read_only: false,
-        noatime: false,
+        access_times: None,
         only_ids: None,
         pids_visible: true,
         rules: unclobber::fs::RuleOptions::default(),

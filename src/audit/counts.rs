@@ -39,18 +39,21 @@ pub struct OwnerCounts {
     pub observations: u64,
     /// Refusals, enforced or not.
     pub refusals: u64,
+    /// Those of them that were only recorded.
+    pub would_refuse: u64,
 }
 
 /// Refusals by their code.
 #[derive(Debug, Default)]
-pub struct ByCode([Counter; 5]);
+pub struct ByCode([Counter; 6]);
 
 /// Every code, in the order they are counted in.
-const CODES: [Code; 5] = [
+const CODES: [Code; 6] = [
     Code::NotObserved,
     Code::StaleVersion,
     Code::NotFound,
     Code::NotRegularFile,
+    Code::RulesFixed,
     Code::IoError,
 ];
 

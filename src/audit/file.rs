@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::sys::{self, consts};
@@ -32,6 +32,8 @@ pub(super) struct EventFile {
     length: u64,
     /// The last line written may have no end.
     torn: bool,
+    /// Whoever wrote to it before has not put its end there.
+    unended: bool,
 }
 
 impl EventFile {
@@ -39,12 +41,24 @@ impl EventFile {
         let (file, length) = open(&options.path)?;
         // Whoever wrote to it last may have been killed within a line.
         let torn = length > 0;
+        let before = if torn {
+            options.path.clone()
+        } else {
+            numbered(&options.path, 1)
+        };
         Ok(Self {
+            // Where another guard writes to it, too, a last line of its says nothing.
+            unended: sys::lock_file(&file).is_ok() && last_line(&before).is_some_and(|line| !is_end(&line)),
             options,
             file,
             length,
             torn,
         })
+    }
+
+    /// Whether the record that was there has no end: its writer was killed.
+    pub(super) fn is_unended(&self) -> bool {
+        self.unended
     }
 
     /// Adds whole lines.
@@ -77,6 +91,9 @@ impl EventFile {
             rename_if_there(path, &numbered(path, 1))?;
         }
         let (file, length) = open(path)?;
+        if let Err(error) = sys::lock_file(&file) {
+            log::debug!("another guard writes to this record, too: {error}");
+        }
         (self.file, self.length, self.torn) = (file, length, length > 0);
         Ok(())
     }
@@ -98,6 +115,22 @@ pub fn numbered(path: &Path, number: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".{number}"));
     PathBuf::from(name)
+}
+
+/// The last line of a file, or as much of its end as can be the mark of an end; nothing where there is none.
+fn last_line(path: &Path) -> Option<Vec<u8>> {
+    const MOST: u64 = 4096;
+    let file = File::open(path).ok()?;
+    let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let start = found.len().saturating_sub(MOST);
+    let mut text = vec![0; usize::try_from(found.len() - start).ok()?];
+    file.read_exact_at(&mut text, start).ok()?;
+    let mut lines = text.rsplit(|byte| *byte == b'\n');
+    lines.find(|line| !line.is_empty()).map(<[u8]>::to_vec)
+}
+
+fn is_end(line: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(line).is_ok_and(|line| line["event"] == "end")
 }
 
 fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
@@ -170,6 +203,32 @@ mod tests {
         EventFile::open(wanted.clone()).unwrap().append(b"whole\n").unwrap();
         assert_eq!(fs::read_to_string(&wanted.path).unwrap(), "half a li\nwhole\n");
         assert_eq!(fs::metadata(&wanted.path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn whether_the_record_before_has_its_end_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = options(dir.path(), 1000, 2);
+        let unended = || EventFile::open(wanted.clone()).unwrap().is_unended();
+        assert!(!unended(), "there is none");
+        let change = "{\"event\":\"change\"}\n".repeat(1000);
+        let end = "{\"event\":\"end\"}\n";
+        for (text, expected) in [
+            (change.clone(), true),
+            (change.clone() + end, false),
+            (change.clone() + end + "\n", false),
+            (change.clone() + end + "{\"event\":\"en", true),
+        ] {
+            fs::write(&wanted.path, text).unwrap();
+            assert_eq!(unended(), expected);
+        }
+        // Another guard that writes to the same file has not ended.
+        let other = EventFile::open(wanted.clone()).unwrap();
+        assert!(other.is_unended() && !unended());
+        drop(other);
+        // Begun anew, and nothing was written since.
+        fs::rename(&wanted.path, numbered(&wanted.path, 1)).unwrap();
+        assert!(unended());
     }
 
     #[test]

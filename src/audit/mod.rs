@@ -69,7 +69,11 @@ impl Events {
         if !enforced {
             self.would_refuse.add();
         }
-        self.by_owner.lock(&owner).entry(owner).or_default().refusals += 1;
+        let mut by_owner = self.by_owner.lock(&owner);
+        let counts = by_owner.entry(owner).or_default();
+        counts.refusals += 1;
+        counts.would_refuse += u64::from(!enforced);
+        drop(by_owner);
         // Where there is no file, nothing is noted of it that could tell.
         details.again |= details.version.is_none() && self.told.is_repeated(owner, enforced, &refusal);
         let report = Arc::new(Report {

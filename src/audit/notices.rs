@@ -5,8 +5,8 @@ use crate::sync::Mutex;
 
 use super::WatcherId;
 
-/// Takes a line as it is said: it must not block.
-pub type LineSink = Box<dyn Fn(&str) + Send + Sync>;
+/// Takes a line as it is said, and the path that it speaks of: it must not block.
+pub type LineSink = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 struct Listener {
     id: WatcherId,
@@ -27,11 +27,11 @@ impl std::fmt::Debug for Notices {
 }
 
 impl Notices {
-    /// Says a line to those who listen for one owner, or to all.
-    pub fn tell(&self, owner: Option<OwnerId>, line: &str) {
+    /// Says a line about a path to those who listen for one owner, or to all.
+    pub fn tell(&self, owner: Option<OwnerId>, line: &str, path: &str) {
         for listener in &self.listeners.lock().1 {
             if owner.is_none_or(|owner| owner == listener.owner) {
-                (listener.sink)(line);
+                (listener.sink)(line, path);
             }
         }
     }
@@ -59,9 +59,9 @@ impl Notices {
 
 impl super::Events {
     /// Notes that a change was let through which would have been refused, because somebody had asked for that.
-    pub fn allowed(&self, owner: OwnerId, line: &str) {
+    pub fn allowed(&self, owner: OwnerId, line: &str, path: &str) {
         self.allowed.add();
         log::warn!(target: "unclobber::allow", "{line}");
-        self.notices.tell(Some(owner), line);
+        self.notices.tell(Some(owner), line, path);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::refusals::Report;
-use crate::guard::{FileKey, Generation, Standing, Timestamp, Token};
+use crate::guard::{FileKey, Generation, Intent, Standing, Timestamp, Token};
 
 /// The version of the lines.
 pub const EVENTS_VERSION: u32 = 1;
@@ -189,6 +189,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    intent: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<Change>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
@@ -230,6 +232,8 @@ struct Line<'a> {
     guard: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unended: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
@@ -256,7 +260,12 @@ impl From<Version> for VersionForm {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mark<'a> {
     /// A guard begins to write.
-    Begin { guard: &'a str, root: &'a str },
+    Begin {
+        guard: &'a str,
+        root: &'a str,
+        at: Timestamp,
+        unended: bool,
+    },
     /// Events that found no room.
     Dropped { count: u64 },
     /// The guard has ended in order.
@@ -317,8 +326,15 @@ pub(super) fn line(sequence: u64, happened: &Happened) -> Vec<u8> {
 /// The line of a mark, its end included.
 pub(super) fn mark(sequence: u64, mark: Mark<'_>) -> Vec<u8> {
     let line = match mark {
-        Mark::Begin { guard, root } => Line {
+        Mark::Begin {
+            guard,
+            root,
+            at,
+            unended,
+        } => Line {
             event: "begin",
+            time: rfc3339(at),
+            unended: unended.then_some(true),
             guard: Some(guard),
             root: Some(root),
             pid: Some(std::process::id()),
@@ -334,7 +350,11 @@ pub(super) fn mark(sequence: u64, mark: Mark<'_>) -> Vec<u8> {
             ..Line::default()
         },
     };
-    let time = rfc3339(crate::clock::now());
+    let time = if line.time.is_empty() {
+        rfc3339(crate::clock::now())
+    } else {
+        line.time.clone()
+    };
     finish(sequence, Line { time, ..line })
 }
 
@@ -384,6 +404,7 @@ fn of_refusal(report: &Report) -> Line<'_> {
         decision: Some(if report.enforced { "refused" } else { "would_refuse" }),
         owner: Some(&refusal.owner),
         operation: Some(refusal.operation),
+        intent: details.intent.map(intent_word),
         path: Some(&refusal.path),
         level: Some(details.level),
         view: details.view,
@@ -397,7 +418,20 @@ fn of_refusal(report: &Report) -> Line<'_> {
         changed_at: refusal.changed_at.map(rfc3339),
         again: Some(details.again),
         message: Some(report.line()),
+        id: refusal.kept.as_deref(),
         ..by(&details.actor)
+    }
+}
+
+fn intent_word(intent: Intent) -> &'static str {
+    match intent {
+        Intent::Create => "create",
+        Intent::Replace => "replace",
+        Intent::RenameOver => "rename_over",
+        Intent::Link => "link",
+        Intent::Edit => "edit",
+        Intent::Append => "append",
+        Intent::Remove => "remove",
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 
 use super::record::{Actor, Version, View};
-use crate::guard::{OwnerId, Refusal, Timestamp};
+use crate::guard::{Intent, OwnerId, Refusal, Timestamp};
 use crate::sync::Mutex;
 
 /// Reports of one owner kept for those who ask later: nobody's are pushed out by another's.
@@ -45,6 +45,8 @@ pub struct Details {
     pub view: Option<View>,
     /// What is there.
     pub version: Option<Version>,
+    /// What was about to be done.
+    pub intent: Option<Intent>,
     /// The level of the path.
     pub level: &'static str,
     /// The rule of `docs/SEMANTICS.md` that decided.
@@ -197,6 +199,8 @@ mod tests {
                 changed_at: None,
                 step: Step::ReadThenRetry,
                 why: Why::NeverRead,
+                writer: None,
+                kept: None,
             },
             details: Details::default(),
         })

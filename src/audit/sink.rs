@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::counts::Counter;
 use super::file::EventFile;
 use super::record::{self, Happened, Mark};
+use crate::guard::Timestamp;
 
 /// Events that wait at most.
 pub(super) const ROOM: usize = 16_384;
@@ -81,6 +82,7 @@ impl EventQueue {
             file,
             guard,
             root,
+            began: crate::clock::now(),
             sequence: 0,
             batch: Vec::new(),
             lines: 0,
@@ -122,6 +124,7 @@ struct Writer {
     file: EventFile,
     guard: String,
     root: String,
+    began: Timestamp,
     sequence: u64,
     batch: Vec<u8>,
     /// Lines in the batch.
@@ -177,6 +180,8 @@ impl Writer {
             self.mark(Mark::Begin {
                 guard: &guard,
                 root: &root,
+                at: self.began,
+                unended: self.file.is_unended(),
             });
         }
     }

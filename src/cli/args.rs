@@ -101,7 +101,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Guard")]
 pub(crate) struct PolicyArgs {
-    /// Refuse, or only record what would be refused
+    /// Refuse, or only record what would be refused (and keep nothing in the attic)
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub(crate) mode: Mode,
     /// What happens to content that has not been read

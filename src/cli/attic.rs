@@ -18,7 +18,10 @@ use super::guarding;
 use super::output::{Problem, Style, counted, note, print, print_file};
 use super::place::{self, Place};
 use crate::clock;
-use crate::store::{Kept, KeptFiles, Restored, StoreError, UNDO, descend};
+use crate::control::{Client, PathText, Surroundings, WhyRequest};
+use crate::fs::Operation;
+use crate::guard::OUTSIDE;
+use crate::store::{Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend};
 use crate::sys::{self, consts};
 
 /// The version of the JSON form.
@@ -54,6 +57,8 @@ struct Target {
     dir: OwnedFd,
     name: OsString,
     shown: String,
+    /// As it is noted: below the root of the tree, or as the user gave it.
+    path: OsString,
 }
 
 impl Attic {
@@ -128,10 +133,7 @@ impl Attic {
         let Some(noted) = &kept.note else {
             return Err(Problem::new(what(), "nothing was noted about it").hint(to));
         };
-        if noted.path.contains('\u{fffd}') {
-            return Err(Problem::new(what(), "its name was not text, and the note of it is inexact").hint(to));
-        }
-        let mut names = plain_names(&noted.path)
+        let mut names = plain_names(noted.real_path())
             .ok_or_else(|| Problem::new(what(), format!("the note says {:?}", noted.path)).hint(to))?;
         let name = names
             .pop()
@@ -142,6 +144,7 @@ impl Attic {
             dir,
             name,
             shown: noted.path.clone(),
+            path: noted.real_path().to_owned(),
         })
     }
 
@@ -152,7 +155,9 @@ impl Attic {
     }
 
     /// Undoes a change: brings a file back to where it was. What a replacement has put there takes its place in the attic.
-    pub(super) fn undo(&self, kept: &Kept) -> Result<String, Problem> {
+    ///
+    /// `all` is what the attic holds: it may tell of changes of others since.
+    pub(super) fn undo(&self, kept: &Kept, all: &[Kept]) -> Result<String, Problem> {
         let replaced = kept
             .note
             .as_ref()
@@ -161,14 +166,21 @@ impl Attic {
             return self.restore_in_place(kept);
         }
         let target = self.old_place(kept, true)?;
+        let later = self.changed_since(kept, all);
         match self
             .files()?
-            .exchange(&kept.id, &target.dir, &target.name, &target.shown)
+            .exchange(&kept.id, &target.dir, &target.name, &target.path)
         {
-            Ok(id) => Ok(format!(
-                "restored {}; what was there is kept as {id}",
-                plain(&target.shown)
-            )),
+            Ok(id) => {
+                let shown = plain(&target.shown);
+                Ok(match later {
+                    Some(by) => format!(
+                        "restored {shown}; what was there, changed since then by {by}, is NOT in it any more, and kept as {id} \
+                         (`unclobber attic show {id}`)"
+                    ),
+                    None => format!("restored {shown}; what was there is kept as {id}"),
+                })
+            }
             // Nothing is there, or nothing that can be exchanged: nothing has been changed yet.
             Err(error)
                 if [consts::ENOENT, consts::EISDIR, consts::EXDEV, consts::EINVAL]
@@ -179,6 +191,41 @@ impl Attic {
             }
             Err(error) => Err(tell(format!("cannot restore {}", plain(&target.shown)), &error)),
         }
+    }
+
+    /// Who else than the owner whose change displaced this has changed the path after that, as far as it is known: what the
+    /// attic tells, and the guard if it runs.
+    fn changed_since(&self, kept: &Kept, all: &[Kept]) -> Option<String> {
+        let noted = kept.note.as_ref()?;
+        let of_others = |later: &&KeptInfo| {
+            later.real_path() == noted.real_path()
+                && later.id > noted.id
+                && later.owner != noted.owner
+                && later.operation != UNDO
+        };
+        let displaced = all.iter().filter_map(|kept| kept.note.as_ref()).rfind(of_others);
+        self.last_changed_by(noted.real_path())
+            .filter(|by| *by != noted.owner)
+            .or_else(|| displaced.map(|later| later.owner.clone()))
+            .map(|by| match by.as_str() {
+                OUTSIDE => "somebody outside the mount".to_owned(),
+                owner => format!("owner \"{}\"", plain(owner)),
+            })
+    }
+
+    /// Who has changed a path last, as the guard tells it.
+    fn last_changed_by(&self, path: &OsStr) -> Option<String> {
+        let id = guarding::id_of(&self.place).ok()?;
+        let mut client = Client::find(&Surroundings::real(), &id)?;
+        let request = WhyRequest {
+            path: plain_names(path)?.into_iter().map(PathText::from).collect(),
+            owner: None,
+            operation: Operation::default(),
+            mount: None,
+            difference: false,
+        };
+        let answer = client.why(request).ok()?.ok()?;
+        Some(answer.explanation.views.last()?.changed.as_ref()?.by.clone())
     }
 
     fn restore(&self, kept: &Kept, target: &Target) -> Result<String, Problem> {
@@ -238,6 +285,7 @@ fn named_place(path: &Path) -> Result<Target, Problem> {
         dir,
         name: name.to_owned(),
         shown: path.to_string_lossy().into_owned(),
+        path: path.into(),
     })
 }
 
@@ -357,6 +405,7 @@ fn to_json(kept: &Kept) -> Value {
         "at": kept.at,
         "owner": noted.map(|noted| &noted.owner),
         "operation": noted.map(|noted| &noted.operation),
+        "written_by": noted.and_then(|noted| noted.written_by.as_ref()),
         "path": noted.map(|noted| &noted.path),
         "noted": noted.is_some(),
         "there": file.is_some(),
@@ -383,7 +432,7 @@ fn describe(all: &[Kept], now: i64, style: Style) -> String {
             .as_ref()
             .map_or_else(|| "-".to_owned(), |file| size(file.size));
         let mut what = match &kept.note {
-            Some(noted) => format!("{} ({})", plain(&noted.path), displaced(&noted.operation, &noted.owner)),
+            Some(noted) => format!("{} ({})", plain(&noted.path), displaced(noted)),
             None => "nothing was noted: the guard was killed meanwhile, and the content may be incomplete".to_owned(),
         };
         match &kept.file {
@@ -398,15 +447,28 @@ fn describe(all: &[Kept], now: i64, style: Style) -> String {
     text
 }
 
-/// What has displaced a kept file, in words.
-fn displaced(operation: &str, owner: &str) -> String {
-    let owner = plain(owner);
-    match operation {
+/// What has displaced a kept file, or kept it from its name, in words.
+fn displaced(noted: &KeptInfo) -> String {
+    let owner = plain(&noted.owner);
+    let how = match noted.operation.as_str() {
         UNDO => "put aside by an undo".to_owned(),
         "unlink" => format!("removed by {owner}"),
         "open" | "truncate" => format!("replaced by {owner}"),
         "rename" => format!("renamed over by {owner}"),
+        "create" => format!("written by {owner}, and never at its name, which somebody had taken"),
+        "flush" => format!("as {owner} left it while another owner went on writing it"),
+        "mmap" => format!("as it was before {owner} changed it through a mapping"),
+        "write" | "fallocate" | "copy_file_range" => format!("as it was before {owner} changed it in place"),
         other => format!("{} by {owner}", plain(other)),
+    };
+    match &noted.written_by {
+        Some(writer) => format!(
+            "{how} while {} was writing it; holds what {} wrote then, which is NOT in {}",
+            plain(writer),
+            plain(writer),
+            plain(&noted.path)
+        ),
+        None => how,
     }
 }
 
@@ -438,7 +500,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// The names of a path that only goes down.
-fn plain_names(path: &str) -> Option<Vec<OsString>> {
+fn plain_names(path: &OsStr) -> Option<Vec<OsString>> {
     Path::new(path)
         .components()
         .map(|part| match part {
@@ -473,9 +535,9 @@ mod tests {
 
     #[test]
     fn only_paths_that_go_down_are_followed() {
-        assert_eq!(plain_names("a/b"), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(plain_names("a/b".as_ref()), Some(vec!["a".into(), "b".into()]));
         for path in ["/a", "../a", "a/../b", "./a"] {
-            assert_eq!(plain_names(path), None, "{path}");
+            assert_eq!(plain_names(path.as_ref()), None, "{path}");
         }
     }
 
@@ -492,7 +554,17 @@ mod tests {
         assert!(text.contains("25h") && text.contains("nothing was noted"), "{text}");
         assert_eq!(describe(&[], 0, Style::of_output()), "nothing is kept\n");
         assert_eq!(plain("a\nb\u{1b}"), "a\\nb\\u{1b}");
-        assert_eq!(displaced("open", "A"), "replaced by A");
-        assert_eq!(displaced(UNDO, UNDO), "put aside by an undo");
+        let noted =
+            |operation: &str, owner: &str| KeptInfo::now(String::new(), owner.to_owned(), operation, "f".into(), 0);
+        assert_eq!(displaced(&noted("open", "A")), "replaced by A");
+        assert_eq!(displaced(&noted(UNDO, UNDO)), "put aside by an undo");
+        let late = KeptInfo {
+            written_by: Some("B".to_owned()),
+            ..noted("unlink", "A")
+        };
+        assert_eq!(
+            displaced(&late),
+            "removed by A while B was writing it; holds what B wrote then, which is NOT in f"
+        );
     }
 }

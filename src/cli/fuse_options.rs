@@ -22,6 +22,8 @@ pub(crate) struct MountFlags {
     pub(crate) read_only: bool,
     /// Access times stand still.
     pub(crate) noatime: bool,
+    /// Access times move with every access.
+    pub(crate) strictatime: bool,
     /// Changes are written at once.
     pub(crate) sync: bool,
 }
@@ -34,6 +36,7 @@ impl Default for MountFlags {
             noexec: false,
             read_only: false,
             noatime: false,
+            strictatime: false,
             sync: false,
         }
     }
@@ -48,6 +51,7 @@ impl MountFlags {
             (self.noexec, consts::MS_NOEXEC),
             (self.read_only, consts::MS_RDONLY),
             (self.noatime, consts::MS_NOATIME),
+            (self.strictatime, consts::MS_STRICTATIME),
             (self.sync, consts::MS_SYNCHRONOUS),
         ];
         all.into_iter()
@@ -130,12 +134,14 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "exec" => (flags.noexec, options.exec) = (false, true),
         "noexec" => (flags.noexec, options.exec) = (true, false),
         "atime" => flags.noatime = false,
-        "noatime" => flags.noatime = true,
+        "noatime" => (flags.noatime, flags.strictatime) = (true, false),
+        "strictatime" => (flags.noatime, flags.strictatime) = (false, true),
+        "nostrictatime" => flags.strictatime = false,
         "sync" => flags.sync = true,
         "async" => flags.sync = false,
         "rules-writable" => args.policy.rules.rules_writable = true,
         "self-allow" => args.policy.rules.self_allow = true,
-        "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" => {}
+        "relatime" | "norelatime" | "diratime" | "nodiratime" => {}
         "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
@@ -240,6 +246,7 @@ mod tests {
             noexec: true,
             read_only: true,
             noatime: true,
+            strictatime: false,
             sync: true,
         };
         assert_eq!(options.flags, flags);

@@ -59,6 +59,9 @@ pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result
             "the guard of this directory runs already, and goes on as it was started: --attic, --attic-age, --attic-size, --attic-copy, --max-records and --events... have no effect",
         );
     }
+    if !is_running(&guard) {
+        note_neighbours(&place.path);
+    }
     let launch = Launch {
         program: real_program(program),
         guard,
@@ -71,6 +74,29 @@ pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result
     };
     let found = Client::find_or_start(&Surroundings::real(), &launch, &place.fd);
     found.map_err(|error| client_problem(what(), &error))
+}
+
+/// Says which directories above and below are guarded already: a guard knows of its own directory only.
+fn note_neighbours(path: &Path) {
+    for dir in Surroundings::real().existing() {
+        for id in dir.guards().unwrap_or_default() {
+            let status = Client::open(&dir, &id).and_then(|mut client| client.status().ok());
+            let Some(root) = status.map(|status| PathBuf::from(status.root)) else {
+                continue;
+            };
+            if root != path && path.starts_with(&root) {
+                let (path, root) = (path.display(), root.display());
+                note(&format!(
+                    "{path} is inside {root}, which is guarded already: to each of the two guards, what the other's owners do is done outside; `unclobber run --workspace {root}` gives both one guard"
+                ));
+            } else if root != path && root.starts_with(path) {
+                let (path, root) = (path.display(), root.display());
+                note(&format!(
+                    "{root}, inside {path}, is guarded already: to each of the two guards, what the other's owners do is done outside; start commands there with `unclobber run --workspace {path}`, too"
+                ));
+            }
+        }
+    }
 }
 
 /// A program that was replaced on disk while it runs is shown with this ending; the link itself still works.

@@ -146,10 +146,14 @@ impl Host for Plug {
     }
 
     fn serve(&self, mount: Serve, fuse: OwnedFd) -> io::Result<Box<dyn Serving>> {
+        if !sys::is_fuse_device(&fuse)? {
+            return Err(io::Error::other("the descriptor that came with it is not of /dev/fuse"));
+        }
         let attribution = match mount.attribution {
             ServeFor::Owner(owner) => Attribution::Fixed(owner),
             ServeFor::By(rule) => Attribution::By(owner_by(rule)),
         };
+        let access_times = access_times(&mount);
         let own: Result<Vec<_>, _> = mount.rules.own.iter().map(|word| rules::parse_word(word)).collect();
         let options = MountOptions {
             policy: policy(&mount.policy),
@@ -157,7 +161,7 @@ impl Host for Plug {
             label: mount.label,
             multi_user: mount.multi_user,
             read_only: mount.read_only,
-            noatime: mount.noatime,
+            access_times,
             only_ids: mount.only_ids,
             pids_visible: mount.pids_visible,
             rules: RuleOptions {
@@ -166,7 +170,9 @@ impl Host for Plug {
                 self_allow: mount.rules.self_allow,
             },
         };
-        Ok(Box::new(Served(front::serve(&self.guard, options, fuse)?)))
+        let device = sys::fuse_connection(&fuse);
+        let serving = front::serve(&self.guard, options, fuse)?;
+        Ok(Box::new(Served { serving, device }))
     }
 
     fn status(&self) -> (Vec<OwnerStatus>, Vec<(String, u64)>) {
@@ -180,6 +186,7 @@ impl Host for Plug {
                     ("operations".to_owned(), counts.operations),
                     ("observations".to_owned(), counts.observations),
                     ("refusals".to_owned(), counts.refusals),
+                    ("recorded refusals".to_owned(), counts.would_refuse),
                 ]
                 .into(),
             }
@@ -269,7 +276,10 @@ impl Host for Plug {
         });
         let id = self.guard.events().watch(None, told);
         let notices = &self.guard.events().notices;
-        let notice = notices.listen(owner, Box::new(move |line: &str| also(notice_of(line))));
+        let notice = notices.listen(
+            owner,
+            Box::new(move |line: &str, path: &str| also(notice_of(line, path))),
+        );
         Box::new(Watch {
             guard: Arc::clone(&self.guard),
             id,
@@ -334,27 +344,43 @@ fn told(report: &crate::audit::Report, below: bool) -> Refusal {
 }
 
 /// What is said besides refusals: a line, and no refusal to be counted.
-fn notice_of(line: &str) -> Refusal {
+fn notice_of(line: &str, path: &str) -> Refusal {
     Refusal {
         line: line.to_owned(),
         notice: true,
+        path: Some(path.to_owned()),
         ..Refusal::default()
     }
 }
 
-struct Served(front::Serving);
+struct Served {
+    serving: front::Serving,
+    device: Option<u64>,
+}
 
 impl Serving for Served {
     fn data_path(&self) -> DataPath {
-        if self.0.mount().is_passthrough() {
+        if self.serving.mount().is_passthrough() {
             DataPath::Passthrough
         } else {
             DataPath::Daemon
         }
     }
 
+    fn device(&self) -> Option<u64> {
+        self.device
+    }
+
     fn wait(self: Box<Self>) -> io::Result<()> {
-        self.0.wait()
+        self.serving.wait()
+    }
+}
+
+fn access_times(mount: &Serve) -> Option<sys::AccessTimes> {
+    match (mount.noatime, mount.strictatime) {
+        (true, _) => Some(sys::AccessTimes::Still),
+        (false, true) => Some(sys::AccessTimes::Strict),
+        (false, false) => None,
     }
 }
 

@@ -86,6 +86,7 @@ pub(crate) fn why(
         },
         others: before - explanation.views.len(),
         unmounted: mount.is_none(),
+        rules_problem: guard.rules_problem().map(|problem| problem.to_string()),
         explanation,
     }))
 }

@@ -44,12 +44,13 @@ pub(crate) fn log(args: &EventLogArgs) -> Result<ExitCode, Problem> {
     let style = Style::of_output();
     let mut events = Events::open(&path);
     let mut folding = Folding::default();
-    let mut shown = 0_u64;
+    let (mut shown, mut has_ended) = (0_u64, true);
     loop {
         let news = record.vigil.as_mut().filter(|_| args.follow).map(Vigil::look);
         let found = events
             .read()
             .map_err(|error| Problem::new(format!("cannot read {}", path.display()), error))?;
+        has_ended = found.last().map_or(has_ended, |event| event.fields["event"] == "end");
         let mut text = String::new();
         for event in found.iter().filter(|event| filter.passes(&event.fields)) {
             shown += 1;
@@ -76,6 +77,12 @@ pub(crate) fn log(args: &EventLogArgs) -> Result<ExitCode, Problem> {
     }
     if events.unreadable > 0 {
         note(&format!("{} cannot be read", counted(events.unreadable, "line")));
+    }
+    if !has_ended && record.vigil.is_none() && args.events.is_none() {
+        note(
+            "the record has no end: its guard was killed, or the machine went down, and its last events may be missing; \
+             `unclobber status` says whether a dead mount is left",
+        );
     }
     if shown == 0 && !args.json {
         note("nothing that is on record fits");
@@ -104,7 +111,9 @@ fn tell(news: News, vigil: &Vigil) {
 struct Folding {
     shown: Option<Vec<Value>>,
     again: u64,
+    /// When the last was, and who was refused what.
     last: String,
+    what: String,
     due: Option<Instant>,
     pause: Duration,
 }
@@ -117,6 +126,12 @@ impl Folding {
         if event["event"] == "refusal" && self.shown.as_ref() == Some(&key) {
             self.again += 1;
             self.last = time_of(event);
+            self.what = format!(
+                "{}: {} {}",
+                plain(event["owner"].as_str().unwrap_or_default()),
+                plain(event["operation"].as_str().unwrap_or_default()),
+                plain(event["path"].as_str().unwrap_or_default())
+            );
             self.due.get_or_insert_with(|| Instant::now() + self.pause);
             return String::new();
         }
@@ -139,7 +154,12 @@ impl Folding {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         match std::mem::take(&mut self.again) {
             0 => String::new(),
-            count => format!("{}  the same again, {}\n", self.last, counted(count, "time")),
+            count => format!(
+                "{}  {}: the same again, {}\n",
+                self.last,
+                self.what,
+                counted(count, "time")
+            ),
         }
     }
 }
@@ -164,9 +184,13 @@ struct Filter {
 impl Filter {
     fn new(args: &EventLogArgs, owner: Option<String>) -> Result<Self, Problem> {
         let path = args.path.as_deref().map(Glob::new);
-        let path = path
-            .transpose()
-            .map_err(|error| Problem::new("cannot read the pattern of --path", error).code(super::output::USAGE))?;
+        let path = path.transpose().map_err(|error| {
+            Problem::new("wrong command line: --path", error)
+                .hint(
+                    "a pattern as in .gitignore, in quotes: 'src/**', '*.rs'; a [ that is meant itself is written \\[",
+                )
+                .code(super::output::USAGE)
+        })?;
         Ok(Self {
             owner,
             path,
@@ -207,13 +231,21 @@ pub(super) fn describe(event: &Value, style: Style) -> String {
             Some("miss") => format!("saw that there is no {}", of("path")),
             _ => format!("read {}", of("path")),
         },
-        "kept" => format!("kept {} as {}", of("path"), of("id")),
+        "kept" => format!("kept what was at {} in the attic as {}", of("path"), of("id")),
         "note" => of("message"),
         "dropped" => {
             let count = counted(event["count"].as_u64().unwrap_or_default(), "event");
             style.paint("33", &format!("{count} could not be written down here"))
         }
-        "begin" => format!("a guard of {} begins", of("root")),
+        "begin" => {
+            let before = if event["unended"] == true {
+                "; the record before has no end: that guard was killed, or the machine went down, and its last events may \
+                 be missing"
+            } else {
+                ""
+            };
+            format!("the guard of {} begins{}", of("root"), style.paint("33", before))
+        }
         "end" => "the guard ends".to_owned(),
         other => format!("{} {}", plain(other), of("path")),
     };
@@ -254,7 +286,7 @@ mod tests {
         assert_eq!(
             text,
             "2026-11-30 23:04:00.000  A: refused: open f\n\
-             2026-11-30 23:04:49.000  the same again, 49 times\n\
+             2026-11-30 23:04:49.000  A: open f: the same again, 49 times\n\
              2026-11-30 23:04:51.000  A: refused: open g\n"
         );
     }

@@ -25,6 +25,7 @@ mod mounting;
 mod output;
 mod place;
 mod proposal;
+mod reader;
 mod recording;
 mod refusals;
 mod report;
@@ -34,6 +35,7 @@ mod rules;
 mod run;
 mod run_child;
 mod status;
+mod status_screen;
 mod supervise;
 mod top;
 mod top_screen;
@@ -114,7 +116,7 @@ fn command(words: &[OsString]) -> Result<ExitCode, Problem> {
         Command::Run(args) => run::run(args, log),
         Command::Mount(args) => mount::mount(args, log),
         Command::Umount(args) => umount::umount(args),
-        Command::Status(args) => status::status(args),
+        Command::Status(args) => status::status(args, log),
         Command::Top(args) => top::top(args),
         Command::Why(args) => why::why(args),
         Command::Log(args) => self::log::log(args),

@@ -137,6 +137,7 @@ fn attach(
         multi_user,
         read_only: flags.read_only,
         noatime: flags.noatime,
+        strictatime: flags.strictatime,
         only_ids: None,
         namespace_of: None,
         linger: args.policy.linger.map(|time| time.as_secs()),

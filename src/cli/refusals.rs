@@ -3,17 +3,18 @@
 //! It never prints anything itself. What it holds is bounded, and a refusal costs the same however often it is repeated.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cleared::Cleared;
+use super::cleared::Fate;
 use super::output::counted;
+use super::reader::Reader;
+use super::why_screen::shell_word;
 use crate::audit::rfc3339;
 use crate::clock;
 use crate::control::Refusal;
-use crate::guard::printable;
 
 /// The version of the report.
 const VERSION: u32 = 1;
@@ -52,16 +53,7 @@ struct Folded {
     due: Option<Instant>,
     pause: Duration,
     /// What has become of it, once that was asked.
-    cleared: Option<Cleared>,
-}
-
-/// Whom the lines are for.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
-    /// Where the guarded directory is, if its paths do not lead from where the command was started.
-    pub(crate) root: Option<PathBuf>,
-    /// Nobody gave the owner a name: it is that of this `run` alone.
-    pub(crate) nameless: bool,
+    fate: Fate,
 }
 
 /// All refusals of a `run`.
@@ -90,11 +82,13 @@ impl Refusals {
         let Some(event) = &refusal.event else {
             // Only the line of it could be sent; a notice stands for no refusal.
             self.omitted += refusal.count;
-            return vec![refusal.line.clone()];
+            return vec![self.reader.bare(refusal)];
         };
         self.total += 1;
         let key = Key::of(event);
-        let line = self.reader.line(&refusal.line, &key);
+        let line = self
+            .reader
+            .line(&refusal.line, (&key.path, &key.code), event["id"].as_str());
         let again = event["again"].as_bool().unwrap_or(false);
         let is_full = self.all.len() >= MOST;
         let index = self.all.len();
@@ -159,7 +153,7 @@ impl Refusals {
     }
 
     /// Finds out what has become of the command's own refusals that are told at the end, by asking `become_of`.
-    pub(crate) fn follow_up(&mut self, mut become_of: impl FnMut(&Value) -> Option<Cleared>) {
+    pub(crate) fn follow_up(&mut self, mut become_of: impl FnMut(&Value) -> Fate) {
         let own = self
             .all
             .iter_mut()
@@ -167,7 +161,7 @@ impl Refusals {
         let mut own: Vec<_> = own.map(|(_, folded)| folded).collect();
         own.sort_by_key(|folded| (std::cmp::Reverse(folded.count), folded.index));
         for folded in own.into_iter().take(SUMMARY) {
-            folded.cleared = become_of(&folded.last);
+            folded.fate = become_of(&folded.last);
         }
     }
 
@@ -193,11 +187,25 @@ impl Refusals {
         };
         let mut lines = vec![format!("{changes} {done}:")];
         for (key, folded) in own.iter().take(SUMMARY) {
-            let step = match folded.cleared {
+            let step = match folded.fate.cleared {
                 Some(cleared) => cleared.words(),
                 // Nothing needs doing about what was let through.
                 None if key.decision == "would_refuse" => key.code.as_str(),
                 None => folded.last["step"].as_str().unwrap_or_default(),
+            };
+            let step = match (folded.last["id"].as_str(), folded.fate.cleared) {
+                (None, None) if folded.last["rule"] == "D22" => {
+                    format!("what was written is NOT in the file, and nothing was kept; {step}")
+                }
+                (None, _) => step.to_owned(),
+                (Some(id), None) => {
+                    let show = self.reader.show_kept(id);
+                    format!("what was written is NOT in the file, but kept in the attic: `{show}`; {step}")
+                }
+                (Some(id), Some(_)) => format!(
+                    "{step}; what was written before is in the attic: `{}`",
+                    self.reader.show_kept(id)
+                ),
             };
             lines.push(format!(
                 "  {} x {} {}: {step}",
@@ -205,6 +213,14 @@ impl Refusals {
                 key.operation,
                 super::attic::plain(&self.reader.path(&key.path))
             ));
+            if folded.fate.differs && folded.asks_for_reading(key) && !self.reader.nameless {
+                let path = self.reader.path(&key.path);
+                lines.push(format!(
+                    "      what has changed since it was read: unclobber why --owner {} --diff {}",
+                    key.owner,
+                    shell_word(Path::new(&path))
+                ));
+            }
         }
         if own.len() > SUMMARY {
             let others = (own.len() - SUMMARY) as u64;
@@ -241,23 +257,6 @@ impl Refusals {
     }
 }
 
-impl Reader {
-    /// A path that can be used as it is.
-    fn path(&self, path: &str) -> String {
-        let shown = self.root.as_ref().map(|root| root.join(path));
-        shown.map_or_else(|| path.to_owned(), |shown| shown.to_string_lossy().into_owned())
-    }
-
-    /// The guard's line with such a path.
-    fn line(&self, line: &str, key: &Key) -> String {
-        if self.root.is_none() {
-            return line.to_owned();
-        }
-        let part = |path: &str| format!(" {}: {} (", printable(path), key.code);
-        line.replacen(&part(&key.path), &part(&self.path(&key.path)), 1)
-    }
-}
-
 impl Key {
     fn of(event: &Value) -> Self {
         let of = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
@@ -283,14 +282,14 @@ impl Folded {
             line: line.to_owned(),
             due: None,
             pause: PAUSE,
-            cleared: None,
+            fate: Fate::default(),
         }
     }
 
     /// Whether it is cleared by reading, and has not been.
     fn asks_for_reading(&self, key: &Key) -> bool {
         let step = self.last["step"].as_str().unwrap_or_default();
-        key.decision == "refused" && self.cleared.is_none() && step.contains("read ")
+        key.decision == "refused" && self.fate.cleared.is_none() && step.contains("read ")
     }
 
     /// The line that tells of the repeats not told yet.
@@ -321,6 +320,8 @@ impl Folded {
             "view",
             "changed_by",
             "changed_at",
+            "intent",
+            "id",
             "command",
             "program",
             "message",
@@ -330,7 +331,7 @@ impl Folded {
                 all.insert(name.to_owned(), value.clone());
             }
         }
-        if let Some(cleared) = self.cleared {
+        if let Some(cleared) = self.fate.cleared {
             all.insert("cleared".to_owned(), json!(cleared.as_str()));
         }
         debug_assert_eq!(all.get("path").and_then(Value::as_str), Some(key.path.as_str()));
@@ -340,19 +341,26 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cleared::Cleared;
     use super::*;
+
+    fn fate(cleared: Option<Cleared>) -> Fate {
+        Fate {
+            cleared,
+            differs: false,
+        }
+    }
 
     fn refusal(path: &str, again: bool) -> Refusal {
         let still = if again { "still not read: " } else { "" };
         Refusal {
             line: format!("refused: open {path}: FS_NOT_OBSERVED (File exists): {still}\"A\" has not read it; read it"),
             count: 1,
-            below: false,
-            notice: false,
             event: Some(json!({
                 "owner": "A", "operation": "open", "path": path, "code": "FS_NOT_OBSERVED", "decision": "refused",
                 "again": again, "step": "read the file, then retry", "time": "t",
             })),
+            ..Refusal::default()
         }
     }
 
@@ -428,9 +436,9 @@ mod tests {
             all.take(&refusal(path, false), now);
         }
         all.follow_up(|event| match event["path"].as_str() {
-            Some("f") => Some(Cleared::Made),
-            Some("g") => Some(Cleared::Possible),
-            _ => None,
+            Some("f") => fate(Some(Cleared::Made)),
+            Some("g") => fate(Some(Cleared::Possible)),
+            _ => fate(None),
         });
         assert_eq!(
             all.summary(),
@@ -451,8 +459,8 @@ mod tests {
     #[test]
     fn of_an_owner_without_a_name_it_is_said_where_to_read() {
         let nameless = || Reader {
-            root: None,
             nameless: true,
+            ..Reader::default()
         };
         let (mut all, now) = (Refusals::for_reader(nameless()), Instant::now());
         all.take(&refusal("f", false), now);
@@ -460,7 +468,7 @@ mod tests {
         let told = all.summary();
         assert_eq!((told.len(), told[3].as_str()), (4, ONE_RUN));
         // Once the step was taken there is nothing to explain, and where it is another step neither.
-        all.follow_up(|_| Some(Cleared::Possible));
+        all.follow_up(|_| fate(Some(Cleared::Possible)));
         assert_eq!(all.summary().len(), 3);
         let mut all = Refusals::for_reader(nameless());
         let mut other = refusal("f", false);
@@ -470,10 +478,29 @@ mod tests {
     }
 
     #[test]
+    fn of_what_can_be_shown_it_is_said_how() {
+        let (mut all, now) = (Refusals::default(), Instant::now());
+        all.take(&refusal("a f", false), now);
+        all.follow_up(|_| Fate {
+            cleared: None,
+            differs: true,
+        });
+        assert_eq!(
+            all.summary()[2],
+            "      what has changed since it was read: unclobber why --owner A --diff 'a f'"
+        );
+        all.follow_up(|_| Fate {
+            cleared: Some(Cleared::Possible),
+            differs: true,
+        });
+        assert_eq!(all.summary().len(), 2);
+    }
+
+    #[test]
     fn a_path_leads_from_where_the_command_was_started() {
         let reader = Reader {
-            root: Some(PathBuf::from("/tree")),
-            nameless: false,
+            root: Some(std::path::PathBuf::from("/tree")),
+            ..Reader::default()
         };
         let (mut all, now) = (Refusals::for_reader(reader), Instant::now());
         let told = all.take(&refusal("a/f", false), now);

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::control::{Decided, DecidedFor, MountRules, RuleLine, RulesReport};
+use crate::control::{Decided, DecidedAs, DecidedFor, MountRules, RuleLine, RulesReport};
 use crate::fs::Guard;
 use crate::rules::{self, Explained, Explainer, Rule, RuleList, Source};
 
@@ -41,6 +41,8 @@ pub(crate) fn decide(root: &std::os::fd::OwnedFd, list: &RuleList, path: &str) -
         why,
         through,
         commands,
+        is_there,
+        as_directory,
     } = Explainer::new(root, list).explain(Path::new(path));
     Decided {
         path: path.to_owned(),
@@ -55,6 +57,11 @@ pub(crate) fn decide(root: &std::os::fd::OwnedFd, list: &RuleList, path: &str) -
                 by,
             })
             .collect(),
+        absent: !is_there,
+        as_directory: as_directory.map(|(level, by)| DecidedAs {
+            level: level.as_str().to_owned(),
+            by,
+        }),
     }
 }
 

@@ -285,6 +285,13 @@ fn told(decided: &Decided, style: Style) -> String {
         .map_or_else(String::new, |dir| format!(" (of the directory {dir})"));
     let by = if decided.is_by_default() { "" } else { "by " };
     let mut text = format!("{}: {level}, {by}{}{through}\n", decided.path, decided.by);
+    if let Some(other) = &decided.as_directory {
+        text.push_str(&format!(
+            "  nothing is there now; for a directory by that name, and what is in it: {}, by {}\n",
+            style.paint("1", &other.level),
+            other.by
+        ));
+    }
     for other in &decided.commands {
         text.push_str(&format!("  {} for {}, by {}\n", other.level, other.command, other.by));
     }

@@ -15,8 +15,9 @@ use super::guarding;
 use super::mounting;
 use super::output::{Problem, RUN_FAILED, complain, note};
 use super::place::{self, Place};
+use super::reader::{Reader, directory_to_name};
 use super::recording::RecordingArgs;
-use super::refusals::{Reader, Refusals};
+use super::refusals::Refusals;
 use super::report_diff;
 use super::run_child::{self, Child, Ended, View};
 use super::supervise::{self, Supervision};
@@ -60,6 +61,11 @@ fn start(args: &RunArgs, log: &LogArgs) -> Result<ExitCode, Problem> {
         let mut session = Session::begin(client)?;
         session.owner = owner;
         session.reader.root = root_to_tell(&guarded.mount.point, &guarded.mount.point);
+        session.reader.directory = session
+            .client
+            .status()
+            .ok()
+            .and_then(|status| directory_to_name(Path::new(&status.root)));
         if guarded.mount.root != Path::new("/") {
             // Only a part is shown there: paths of the whole lead nowhere from it.
             session.reader.root = None;
@@ -140,6 +146,7 @@ impl Session {
         let flags = mounting::inherit(&FuseOptions::default(), &place.fd);
         let start = start_directory(&place.path, None);
         self.reader.root = root_to_tell(&place.path, &place.path);
+        self.reader.directory = directory_to_name(&place.path);
         let mut causes = Vec::new();
         for view in private_views(place, flags) {
             match Child::prepare(&view, &self.signals, beginning(&start, args), &args.command) {
@@ -285,6 +292,7 @@ fn attach_request(args: &RunArgs, label: &Path, view: &View, child: Option<i32>)
         multi_user: matches!(view, View::PrivateMounts(_)),
         read_only: false,
         noatime: false,
+        strictatime: false,
         only_ids: matches!(view, View::UserNamespace(_)).then(|| (sys::geteuid(), sys::getegid())),
         namespace_of: child.and_then(|pid| u32::try_from(pid).ok()),
         linger: args.policy.linger.map(|time| time.as_secs()),

@@ -14,20 +14,44 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
 use super::output::counted;
 use crate::clock;
 use crate::fs::{Activity, OwnerActivity, Told};
-use crate::guard::{Timestamp, printable};
+use crate::guard::{SHOW, Timestamp, printable};
 
 /// Refusals remembered.
 const REMEMBERED: usize = 200;
 /// Where columns begin depends on these.
 const NUMBER_WIDTH: u16 = 8;
 
+/// Lines that a refusal takes which is not cleared.
+const OPEN_LINES: usize = 3;
+
+/// A refusal.
+#[derive(Debug)]
+struct Entry {
+    told: Told,
+    /// How many times it happened one after the other.
+    times: u64,
+    /// Its step was taken since.
+    settled: bool,
+}
+
+impl Entry {
+    fn lines(&self) -> usize {
+        if self.settled { 1 } else { OPEN_LINES }
+    }
+
+    /// Whether it is of the same change by the same owner.
+    fn is_of(&self, told: &Told) -> bool {
+        let of = |told: &Told| (told.owner.clone(), told.operation.clone(), told.path.clone());
+        of(&self.told) == of(told)
+    }
+}
+
 /// What is known, from look to look.
 #[derive(Debug)]
 pub(crate) struct Board {
     root: String,
     activity: Activity,
-    /// Each with the number of times that it happened one after the other.
-    refusals: VecDeque<(Told, u64)>,
+    refusals: VecDeque<Entry>,
     /// Requests a second, by owner.
     rates: HashMap<String, u64>,
     before: Option<(HashMap<String, u64>, Instant)>,
@@ -89,18 +113,56 @@ impl Board {
         self.before = Some((counts, at));
         for told in &activity.refusals {
             match self.refusals.back_mut() {
-                Some((last, times)) if last.is_like(told) => {
-                    *times += 1 + told.more;
-                    last.clone_from(told);
+                Some(last) if last.told.is_like(told) => {
+                    last.times += 1 + told.more;
+                    last.told.clone_from(told);
+                    last.settled = false;
                 }
-                Some(_) | None => self.refusals.push_back((told.clone(), 1 + told.more)),
+                Some(_) | None => self.refusals.push_back(Entry {
+                    told: told.clone(),
+                    times: 1 + told.more,
+                    settled: false,
+                }),
             }
         }
+        self.settle(&activity);
         while self.refusals.len() > REMEMBERED {
             self.refusals.pop_front();
         }
         self.activity = activity;
         self.scroll(0);
+    }
+
+    /// Notes what has become of refusals: names that are gone are of no interest any more.
+    fn settle(&mut self, activity: &Activity) {
+        let of = |all: &VecDeque<Entry>, numbers: &[u64]| -> Vec<Told> {
+            let told = all.iter().map(|entry| &entry.told);
+            told.filter(|told| numbers.contains(&told.sequence)).cloned().collect()
+        };
+        for told in of(&self.refusals, &activity.settled) {
+            let same = self.refusals.iter_mut().filter(|entry| entry.is_of(&told));
+            same.for_each(|entry| entry.settled = true);
+        }
+        for told in of(&self.refusals, &activity.gone) {
+            self.refusals.retain(|entry| !entry.is_of(&told));
+        }
+    }
+
+    /// Those for which there is room, in their order: the latest that are not cleared first, then the latest of the others.
+    fn chosen(&self, room: usize) -> Vec<&Entry> {
+        let (mut left, mut chosen) = (room, vec![false; self.refusals.len()]);
+        for settled in [false, true] {
+            let of_kind = self.refusals.iter().zip(&mut chosen).rev();
+            for (entry, taken) in of_kind.filter(|(entry, _)| entry.settled == settled) {
+                if entry.lines() > left {
+                    break;
+                }
+                left -= entry.lines();
+                *taken = true;
+            }
+        }
+        let both = self.refusals.iter().zip(chosen);
+        both.filter(|(_, taken)| *taken).map(|(entry, _)| entry).collect()
     }
 
     fn style(&self, colour: Color) -> Style {
@@ -121,7 +183,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board) {
     let parts = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(4),
-        Constraint::Percentage(45),
+        Constraint::Percentage(55),
         Constraint::Length(1),
     ]);
     let [head, owners, refusals, keys] = parts.areas(frame.area());
@@ -144,7 +206,15 @@ fn draw_head(frame: &mut Frame<'_>, board: &Board, area: Rect) {
 }
 
 fn draw_owners(frame: &mut Frame<'_>, board: &Board, area: Rect) {
-    let block = Block::new().borders(Borders::TOP).title(" owners ");
+    let room = usize::from(area.height.saturating_sub(2));
+    let below = (board.activity.owners.len() + board.activity.more_owners).saturating_sub(board.first + room);
+    let title = match (board.first, below) {
+        (0, 0) => " owners ".to_owned(),
+        (above, 0) => format!(" owners ({above} more above) "),
+        (0, below) => format!(" owners ({below} more below) "),
+        (above, below) => format!(" owners ({above} more above, {below} more below) "),
+    };
+    let block = Block::new().borders(Borders::TOP).title(title);
     let name_width = area.width / 4;
     let file_width = usize::from(area.width.saturating_sub(name_width + 4 * (NUMBER_WIDTH + 1) + 1));
     let rows = board.activity.owners.iter().skip(board.first).map(|owner| {
@@ -207,50 +277,80 @@ fn file_of(owner: &OwnerActivity, width: usize) -> String {
 }
 
 fn draw_refusals(frame: &mut Frame<'_>, board: &Board, area: Rect) {
-    let block = Block::new().borders(Borders::TOP).title(" refused, the latest last ");
+    let open = board.refusals.iter().filter(|entry| !entry.settled).count();
+    let room = usize::from(area.height.saturating_sub(1));
+    let shown = board.chosen(room);
+    let mut title = format!(
+        " refused: {open} to be cleared, {} cleared ",
+        board.refusals.len() - open
+    );
+    if shown.len() < board.refusals.len() {
+        title = format!(
+            "{title}({} not shown: unclobber log --refused) ",
+            board.refusals.len() - shown.len()
+        );
+    }
+    let block = Block::new().borders(Borders::TOP).title(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let width = usize::from(inner.width);
-    let shown = usize::from(inner.height) / 2;
     if board.refusals.is_empty() {
         return frame.render_widget(Paragraph::new("nothing since this view began"), inner);
     }
-    let first = board.refusals.len().saturating_sub(shown);
-    let mut lines = Vec::new();
-    for (told, times) in board.refusals.iter().skip(first) {
-        lines.extend(refusal(board, told, *times, width));
-    }
+    let width = usize::from(inner.width);
+    let lines: Vec<Line<'_>> = shown
+        .into_iter()
+        .flat_map(|entry| refusal(board, entry, width))
+        .collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// Two lines: who was refused what, and what clears it.
-fn refusal(board: &Board, told: &Told, times: u64, width: usize) -> [Line<'static>; 2] {
+/// Who was refused what; and while it is not cleared, why and what clears it.
+fn refusal(board: &Board, entry: &Entry, width: usize) -> Vec<Line<'static>> {
+    let told = &entry.told;
     let at = clock::utc(Timestamp { sec: told.at, nsec: 0 });
     let time = at.get(11..19).unwrap_or_default();
-    let times = if times == 1 {
-        String::new()
-    } else {
-        format!("({times} times) ")
+    let times = match entry.times {
+        1 => String::new(),
+        times => format!("({times} times) "),
+    };
+    let end = match (entry.settled, told.enforced) {
+        (true, _) => " - cleared since",
+        (false, false) => " - would be refused",
+        (false, true) => "",
     };
     let start = format!("{time}  {}  {times}{} ", printable(&told.owner), told.operation);
-    let room = width.saturating_sub(start.chars().count());
-    let what = format!("{start}{}", end_of(&printable(&told.path), room));
-    let would = if told.enforced { "" } else { "only recorded, " };
-    let step = format!("{would}{}: {}", told.code, told.step);
-    [
+    let room = width.saturating_sub(start.chars().count() + end.len());
+    let what = format!("{start}{}{end}", end_of(&printable(&told.path), room));
+    if entry.settled {
+        return vec![Line::from(Span::styled(what, Style::new().add_modifier(Modifier::DIM)))];
+    }
+    let room = width.saturating_sub(8);
+    let cause = format!("  why:  {}", start_of(&told.cause, room));
+    let step = match &told.kept {
+        Some(id) => format!("  not in it, but kept: {SHOW} {id}"),
+        None => format!("  do:   {}", start_of(&told.step, room)),
+    };
+    vec![
         Line::from(what),
-        Line::from(vec![
-            Span::raw(" ".repeat(10)),
-            Span::styled(step, board.style(Color::Red)),
-        ]),
+        Line::from(cause),
+        Line::from(Span::styled(step, board.style(Color::Red))),
     ]
 }
 
 fn draw_keys(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     let pause = if board.paused { "p go on (PAUSED)" } else { "p pause" };
-    let keys = format!(" q quit   {pause}   up/down scroll the owners   times are UTC");
+    let keys = format!(" q quit  {pause}  up/down owners  may I write it? unclobber why FILE  times: UTC");
     let style = Style::new().add_modifier(Modifier::REVERSED);
     frame.render_widget(Paragraph::new(keys).style(style), area);
+}
+
+/// As much of the beginning of a text as there is room for.
+fn start_of(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(room.saturating_sub(1)).collect();
+    format!("{start}…")
 }
 
 /// As much of the end of a text as there is room for: of a path, the end says most.
@@ -279,6 +379,7 @@ mod tests {
             operations,
             observations: operations / 10,
             refusals,
+            would_refuse: 0,
             open: Vec::new(),
             last: Some("src/main.rs".to_owned()),
         }
@@ -295,6 +396,8 @@ mod tests {
             step: "read the file again, then retry".to_owned(),
             enforced: true,
             line: String::new(),
+            cause: "changed by owner \"bob\" 3 s ago since \"alice\" read it".to_owned(),
+            kept: None,
             more: 0,
         }
     }
@@ -348,17 +451,91 @@ mod tests {
         assert_eq!(lines[..5], expected, "{lines:#?}");
         let refusals = lines.iter().position(|line| line.starts_with(" refused")).unwrap();
         assert_eq!(
-            lines[refusals + 1..refusals + 5],
+            lines[refusals..refusals + 7],
             [
+                " refused: 2 to be cleared, 0 cleared ───────────────────────────────────────────",
                 "12:34:56  alice  open docs/chapter-1.txt",
-                "          FS_STALE_VERSION: read the file again, then retry",
+                "  why:  changed by owner \"bob\" 3 s ago since \"alice\" read it",
+                "  do:   read the file again, then retry",
                 "12:34:56  alice  open docs/chapter-2.txt",
-                "          FS_STALE_VERSION: read the file again, then retry",
+                "  why:  changed by owner \"bob\" 3 s ago since \"alice\" read it",
+                "  do:   read the file again, then retry",
             ]
         );
         assert_eq!(
             lines[23],
-            " q quit   p pause   up/down scroll the owners   times are UTC"
+            " q quit  p pause  up/down owners  may I write it? unclobber why FILE  times: UTC"
+        );
+    }
+
+    // semantics: W9
+    #[test]
+    fn what_is_cleared_makes_room_and_what_is_gone_goes() {
+        let mut board = board();
+        let more = |refusals: Vec<Told>, settled: Vec<u64>, gone: Vec<u64>| Activity {
+            sequence: refusals.last().map_or(9, |told| told.sequence),
+            refusals,
+            settled,
+            gone,
+            ..Activity::default()
+        };
+        board.take(more((3..=8).map(told).collect(), vec![1, 3], vec![2]), Instant::now());
+        let lines = shown(&board, 80, 24);
+        let of = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+        assert_eq!(
+            (
+                of("chapter-2.txt"),
+                of(" refused: 5 to be cleared, 2 cleared (3 not shown:")
+            ),
+            (0, 1),
+            "{lines:#?}"
+        );
+        for number in 3..=8 {
+            assert_eq!(
+                of(&format!("chapter-{number}.txt")),
+                usize::from(number > 4),
+                "{lines:#?}"
+            );
+        }
+        board.take(more(Vec::new(), vec![1, 3, 5, 8], Vec::new()), Instant::now());
+        let lines = shown(&board, 80, 24);
+        let of = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+        assert_eq!((of("cleared since"), of("do:   read")), (3, 3), "{lines:#?}");
+        assert_eq!(of("chapter-8.txt - cleared since"), 1, "{lines:#?}");
+        // Refused again, it is to be cleared again.
+        let mut board = Board::new("/w");
+        board.take(more(vec![told(1)], vec![1], Vec::new()), Instant::now());
+        assert!(shown(&board, 80, 24).iter().any(|line| line.contains("cleared since")));
+        let again = Told {
+            path: told(1).path,
+            ..told(2)
+        };
+        board.take(more(vec![again], Vec::new(), Vec::new()), Instant::now());
+        let lines = shown(&board, 80, 24);
+        assert!(lines.iter().any(|line| line.contains("do:   read")), "{lines:#?}");
+    }
+
+    #[test]
+    fn it_says_how_many_owners_are_not_shown() {
+        let mut board = Board::new("/w");
+        let activity = Activity {
+            owners: (0..30).map(|number| owner(&format!("o{number}"), 0, 0)).collect(),
+            more_owners: 5,
+            ..Activity::default()
+        };
+        board.take(activity, Instant::now());
+        let rows = |lines: &[String]| lines.iter().filter(|line| line.starts_with('o')).count();
+        let lines = shown(&board, 80, 24);
+        let below = 35 - rows(&lines);
+        assert!(
+            lines[1].starts_with(&format!(" owners ({below} more below) ")),
+            "{lines:#?}"
+        );
+        board.scroll(3);
+        let lines = shown(&board, 80, 24);
+        assert!(
+            lines[1].starts_with(&format!(" owners (3 more above, {} more below) ", below - 3)),
+            "{lines:#?}"
         );
     }
 

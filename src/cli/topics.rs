@@ -35,6 +35,9 @@ Examples:
   unclobber run --mode observe -- make         refuse nothing, show what would have been refused
   unclobber run --report refusals.json -- make
 
+--mode observe does what the directory itself would: nothing is kept in the
+attic either, and what is overwritten or removed is gone.
+
 DIR is mounted over itself where only CMD can see it, so no path changes.
 If DIR is on an unclobber mount already, CMD joins that mount as the owner
 NAME, and the mount's own rules hold. Refusals appear on standard error, one
@@ -84,6 +87,7 @@ Exit codes: 0 unmounted, 1 failed (in use, or no mount of unclobber), 2 for a wr
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
   unclobber status
+  unclobber status --verbose                   ids and counts, too
   unclobber status --json ~/project
   unclobber status --metrics                   for Prometheus
 
@@ -97,6 +101,9 @@ Examples:
   unclobber top --interval 0.5
 
 Keys: q, Esc or Ctrl-C quit; p pauses; up and down scroll the owners.
+OPS are requests of programs, READ what was read or found missing, REFUSED what
+was refused. Below, each refusal with why and what to do, until that was done.
+`unclobber why FILE` says more about one.
 It needs a terminal; for programs there is `unclobber status --json`.
 
 Exit codes: 0 when it was ended; 1 failed, or the guard has ended; 2 for a wrong
@@ -122,7 +129,8 @@ Examples:
   unclobber log --owner A --path 'src/**' --json ~/project
 
 Reads the file that the guard of DIR writes, or wrote, and its older ones; it
-survives that they are begun anew. docs/EVENTS.md describes the lines.
+survives that they are begun anew. It says where a guard was killed.
+docs/EVENTS.md describes the lines.
 
 Exit codes: 0 done, 1 no record is there, 2 for a wrong command line.";
 
@@ -185,8 +193,10 @@ Examples:
   unclobber undo --owner A --last 3 ~/project
 
 What a replacement has put in the place of something is exchanged with it, and
-kept. What was removed comes back where nothing is in the way; of the rest it
-says how to compare and where else to put it. Works outside `unclobber run` only, like `unclobber attic`.
+kept: a line gives its id, and says whose it is if another owner has changed it
+since; `unclobber attic show ID` prints it. What was removed comes back where
+nothing is in the way; of the rest it says how to compare and where else to put
+it. Works outside `unclobber run` only, like `unclobber attic`.
 
 Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
 
@@ -235,8 +245,9 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   suid, nosuid           whether set-user-ID bits have effect [nosuid; by mount(8) suid]
   dev, nodev             whether device nodes can be opened [nodev; by mount(8) dev]
   exec, noexec           whether files can be executed [as on DIR]
-  atime, noatime         whether access times move as on DIR (root)
-  relatime, strictatime, diratime, nodiratime: no effect; sync, async
+  atime, noatime, strictatime
+                         access times move as on DIR, not at all, with every access (root)
+  relatime, diratime, nodiratime: no effect; sync, async
   remount                by mount(8): change these; the flags below stay as they are
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
   passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, max-records=, events=,
@@ -258,16 +269,20 @@ change would be refused, and what to do next.
   FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
                        the file is there and has not been read: read it, then retry
   FS_STALE_VERSION     \"Stale file handle\"
-                       it has changed, or gone, since it was read: read it again, then retry
+                       it has changed since it was read: read it again, then retry;
+                       or it has gone: look at the path itself (ls PATH), then create it
   FS_NOT_FOUND         \"No such file or directory\"
                        there is nothing to edit: create it instead
   FS_NOT_REGULAR_FILE  \"Is a directory\" or \"File exists\"
                        choose another name
-  FS_IO_ERROR          the directory's own error
+  FS_RULES_FIXED       \"Read-only file system\"
+                       .unclobber.toml is not for commands inside to change:
+                       change it outside, or mount with --rules-writable
+  FS_IO_ERROR          the directory's own error: look there, then retry
 
-  \"Read-only file system\" on .unclobber.toml
-                       the rules cannot be changed from inside: change them outside.
-                       Said once and then at most once a second; not on record.
+Where another owner is still writing the file, it is named with its command: wait until that has closed it, then read.
+Where what a program wrote is not in the file, since another owner had removed or replaced it meanwhile, or had taken the
+name, the line says under which id the attic has it, and the command that prints it.
 
 What the kernel answers by itself, such as \"Is a directory\" to a redirect into one, is no refusal and has no line.
 Reading by any process of the same owner counts. `unclobber allow` lets one change through unread. `unclobber run --mode observe` refuses nothing.

@@ -25,21 +25,13 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
     let there = all.iter().rev().filter(|kept| kept.file.is_some());
     let mut candidates = there.filter(of_owner).peekable();
     if candidates.peek().is_none() {
-        let whose = args
-            .owner
-            .as_deref()
-            .map_or_else(String::new, |owner| format!(" of {}", plain(owner)));
-        return Err(Problem::new(
-            "nothing to undo",
-            format!("no change{whose} is in the attic of {}", attic.place.path.display()),
-        )
-        .hint("`unclobber attic list` shows what is kept, and whose change displaced it"));
+        return Err(nothing_to_undo(args, &attic, &all));
     }
     let (mut done, mut failed) = (0, 0);
     // What cannot be restored must not hide what was displaced before it.
     while done < args.last && failed < MOST_FAILED {
         let Some(kept) = candidates.next() else { break };
-        match attic.undo(kept) {
+        match attic.undo(kept, &all) {
             Ok(told) => {
                 done += 1;
                 print(&format!("{told}\n"))?;
@@ -68,4 +60,35 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<ExitCode, Problem> {
     }
     attic.tidy();
     Ok(ExitCode::SUCCESS)
+}
+
+fn nothing_to_undo(args: &UndoArgs, attic: &Attic, all: &[Kept]) -> Problem {
+    let whose = args
+        .owner
+        .as_deref()
+        .map_or_else(String::new, |owner| format!(" of {}", plain(owner)));
+    let dir = attic.place.path.display();
+    let problem = Problem::new("nothing to undo", format!("no change{whose} is in the attic of {dir}"));
+    let there = || all.iter().filter(|kept| kept.file.is_some());
+    let mut owners: Vec<String> = there()
+        .filter_map(|kept| kept.note.as_ref())
+        .filter(|noted| noted.operation != UNDO)
+        .map(|noted| plain(&noted.owner))
+        .collect();
+    owners.sort_unstable();
+    owners.dedup();
+    problem.hint(match (owners.as_slice(), there().next()) {
+        ([_, ..], _) => format!(
+            "what changes of {} displaced is kept: name one with --owner, or leave it out for the last of anybody; `unclobber attic \
+             list` shows all of it",
+            owners.join(", ")
+        ),
+        ([], Some(_)) => "`unclobber attic list` shows what is kept: what an undo has put aside, or nothing was noted about, comes \
+                          back by `unclobber attic restore ID --to PATH`"
+            .to_owned(),
+        ([], None) => "nothing is kept: name the guarded directory itself, `unclobber undo DIR`, not one below it; and content is \
+                       kept only where it was displaced unread or had been made by others, not with --attic off or --mode \
+                       observe, and not for longer than --attic-age"
+            .to_owned(),
+    })
 }

@@ -42,6 +42,7 @@ fn explain(args: &WhyArgs) -> Result<ExitCode, Problem> {
         value["own"] = json!(answer.own);
         value["others"] = json!(answer.others);
         value["mounted"] = json!(!answer.unmounted);
+        value["rules_problem"] = json!(answer.rules_problem);
         print(&format!("{value:#}\n"))?;
     } else {
         print(&why_screen::screen(args, &answer, &base, Style::of_output()))?;

@@ -10,8 +10,8 @@ use super::args::WhyArgs;
 use super::output::{Style, counted};
 use crate::clock;
 use crate::control::WhyReply;
-use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, View};
-use crate::guard::{OUTSIDE, SEVERAL, Timestamp, age, printable};
+use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, Told, View};
+use crate::guard::{OUTSIDE, SEVERAL, SHOW, Timestamp, age, printable};
 
 /// The answer in words.
 pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Style) -> String {
@@ -28,6 +28,14 @@ pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Styl
     };
     if answer.unmounted {
         text.push_str("\nno mount is live: told as a `run` without flags would judge it\n");
+    }
+    if let Some(problem) = &answer.rules_problem {
+        let so = if answer.unmounted {
+            "`run` and `mount` refuse to start until that is corrected, and this is told by the rules as they were before"
+        } else {
+            "the rules as they were before hold"
+        };
+        add(&mut text, &format!("\n{problem}: {so}\n"));
     }
     text
 }
@@ -59,7 +67,11 @@ impl About<'_> {
         }
         facts.push(("changed by", changed(view.changed.as_ref(), self.own.is_some())));
         if let Some(told) = &view.last_refusal {
-            facts.push(("last refusal", format!("{}: {}", ago(told.at), told.line)));
+            facts.push(("last refusal", format!("{}: {}", ago(told.at), self.told(told))));
+        }
+        let writer = if self.own.is_some() { "you" } else { "it" };
+        if let Some(lost) = self.lost(view, writer) {
+            facts.push(("not in it", lost));
         }
         for (name, fact) in facts {
             add(&mut text, &format!("  {name:<13} {fact}\n"));
@@ -70,6 +82,28 @@ impl About<'_> {
             text.push_str(&show(difference));
         }
         text
+    }
+
+    /// The command that prints what is kept under this id, wherever it is typed.
+    fn show_kept(&self, id: &str) -> String {
+        format!("{SHOW} -w {} {id}", shell_word(self.base))
+    }
+
+    /// Where that is which the owner has written, and which is not at the path.
+    fn lost(&self, view: &View, writer: &str) -> Option<String> {
+        let told = view.lost.as_ref()?;
+        let (id, when) = (told.kept.as_deref()?, ago(told.at));
+        Some(format!(
+            "what {writer} wrote {when} is NOT in this file, but in the attic: outside the mount, `{}`",
+            self.show_kept(id)
+        ))
+    }
+
+    fn told(&self, told: &Told) -> String {
+        match &told.kept {
+            Some(id) => told.line.replacen(&format!("{SHOW} {id}"), &self.show_kept(id), 1),
+            None => told.line.clone(),
+        }
     }
 
     /// One line for each owner.
@@ -98,6 +132,11 @@ impl About<'_> {
                 self.word(view)
             );
             add(&mut text, &line);
+        }
+        for (view, name) in views.iter().zip(&names) {
+            if let Some(lost) = self.lost(view, name) {
+                add(&mut text, &format!("\n  {lost}\n"));
+            }
         }
         if others > 0 {
             add(
@@ -137,7 +176,11 @@ impl About<'_> {
             .modified
             .map_or_else(String::new, |at| format!(", changed {}", ago(at)));
         let writer = found.being_written_by.as_deref().map_or_else(String::new, |owner| {
-            format!("; owner {} is writing it at this moment", quoted(owner))
+            format!(
+                "; owner {} is writing it at this moment{}",
+                quoted(owner),
+                self.writer()
+            )
         });
         match found.there.as_str() {
             "nothing" => "nothing".to_owned(),
@@ -148,6 +191,15 @@ impl About<'_> {
             "directory" => "a directory".to_owned(),
             _ => "something that is no regular file".to_owned(),
         }
+    }
+
+    /// ` (sh, process 7, opened 3 s ago)`, as far as it is known.
+    fn writer(&self) -> String {
+        let Some(writer) = &self.found.writer else {
+            return String::new();
+        };
+        let command = printable(&writer.command);
+        format!(" ({command}, process {}, opened {})", writer.pid, ago(writer.since))
     }
 
     fn knows(&self, view: &View) -> String {
@@ -163,7 +215,7 @@ impl About<'_> {
             "stale" => format!("{has} read an older version of it"),
             "absent" => format!("{knows} that nothing is here"),
             _ if nothing => format!("{does} what is here"),
-            _ if self.found.there != "file" => "that is no file".to_owned(),
+            _ if self.found.there != "file" => "nothing: it is no regular file, and only those are read".to_owned(),
             _ => format!("{has} not read it"),
         }
     }
@@ -254,17 +306,33 @@ impl About<'_> {
         };
         let looks = [("read the file", "cat"), ("look at the path", "ls")];
         if let Some((_, command)) = looks.iter().find(|(words, _)| step.contains(words)) {
-            let path = shell_word(&self.args.path);
-            let line = match (&view.owner, self.own) {
-                (Some(owner), None) => {
-                    let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
-                    format!("  for example:   cd {base} && unclobber run --owner {owner} -- {command} {below}\n")
+            let example = self.example(view, command);
+            let line = match &self.found.being_written_by {
+                Some(owner) if step.contains("the writer") => {
+                    let path = shell_word(&self.args.path);
+                    format!(
+                        "  first wait:    owner {} has it open for writing{}; `unclobber why {path}` says when that is over\n  and then:      \
+                         {example}\n",
+                        quoted(owner),
+                        self.writer()
+                    )
                 }
-                _ => format!("  for example:   {command} {path}\n"),
+                Some(_) | None => format!("  for example:   {example}\n"),
             };
             add(&mut text, &line);
         }
         text
+    }
+
+    /// A command that takes the step, for whoever asks.
+    fn example(&self, view: &View, command: &str) -> String {
+        match (&view.owner, self.own) {
+            (Some(owner), None) => {
+                let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
+                format!("cd {base} && unclobber run --owner {owner} -- {command} {below}")
+            }
+            _ => format!("{command} {}", shell_word(&self.args.path)),
+        }
     }
 }
 
@@ -324,7 +392,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// A path as a shell takes it.
-fn shell_word(path: &Path) -> String {
+pub(super) fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=~".contains(c);
     if !text.is_empty() && text.chars().all(plain) && !text.starts_with(['-', '~']) {

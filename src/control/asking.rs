@@ -64,6 +64,9 @@ pub struct WhyReply {
     pub others: usize,
     /// Nothing is mounted: it was judged as `run` without flags would judge it.
     pub unmounted: bool,
+    /// What is wrong with the workspace's file of rules as it is now: it was judged by the last good ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules_problem: Option<String>,
     /// What is known.
     pub explanation: Explanation,
 }

@@ -190,6 +190,7 @@ impl Conversation {
             multi_user: attach.multi_user,
             read_only: attach.read_only,
             noatime: attach.noatime,
+            strictatime: attach.strictatime,
             only_ids: attach.only_ids,
             pids_visible: self.peer.pid != 0,
             rules: attach.rules.clone(),
@@ -213,6 +214,7 @@ impl Conversation {
             data,
             read_only: attach.read_only,
             namespace,
+            device: serving.device(),
         };
         let life = Arc::clone(&self.server.life);
         let label = record.label.clone();
@@ -372,7 +374,7 @@ impl Conversation {
                 Failure::new(Code::Failed, "a mount made by `run` ends with its command").with_hint("end the command"),
             );
         }
-        super::unmounting::unmount(record.label.as_ref(), true)
+        super::unmounting::unmount_own(record.label.as_ref(), record.device)
             .map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
         self.server.life.wait_mount_end(number, Some(END_LIMIT));
         Ok(Reply::Done)

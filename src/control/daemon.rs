@@ -187,15 +187,18 @@ fn watch_signals(signals: sys::Signals, life: Arc<Lifecycle>) -> io::Result<()> 
 /// Takes away the mounts that can be reached from here; the rest lose their connection when this process ends.
 fn detach_all(life: &Lifecycle) {
     let reachable = |(number, record): (u64, super::lifecycle::MountRecord)| {
-        record.namespace.is_none().then_some((number, record.label))
+        record
+            .namespace
+            .is_none()
+            .then_some((number, record.label, record.device))
     };
-    let mounts: Vec<(u64, String)> = life.mounts().into_iter().filter_map(reachable).collect();
-    for (_, label) in &mounts {
-        if let Err(error) = unmounting::unmount(Path::new(label), true) {
+    let mounts: Vec<(u64, String, Option<u64>)> = life.mounts().into_iter().filter_map(reachable).collect();
+    for (_, label, device) in &mounts {
+        if let Err(error) = unmounting::unmount_own(Path::new(label), *device) {
             log::warn!("cannot unmount {label}: {error}");
         }
     }
-    for (number, label) in mounts {
+    for (number, label, _) in mounts {
         if !life.wait_mount_end(number, Some(END_LIMIT)) {
             log::warn!("{label} is still in use");
         }

@@ -123,6 +123,8 @@ pub struct Serve {
     pub read_only: bool,
     /// Access times stand still.
     pub noatime: bool,
+    /// Access times move with every access.
+    pub strictatime: bool,
     /// The only ids that exist in the user namespace it was mounted in.
     pub only_ids: Option<(u32, u32)>,
     /// Whether callers' process ids can be seen from here.
@@ -144,6 +146,11 @@ pub enum ServeFor {
 pub trait Serving: Send {
     /// How data travels.
     fn data_path(&self) -> DataPath;
+
+    /// The device number of the mounted filesystem, where that is known.
+    fn device(&self) -> Option<u64> {
+        None
+    }
 
     /// Returns when the kernel has ended the connection and every file opened through it is closed.
     fn wait(self: Box<Self>) -> io::Result<()>;

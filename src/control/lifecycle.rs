@@ -33,6 +33,8 @@ pub struct MountRecord {
     pub read_only: bool,
     /// The mount namespace that alone holds it.
     pub namespace: Option<u64>,
+    /// The device number of the mounted filesystem, where that is known.
+    pub device: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -228,6 +230,7 @@ mod tests {
             data: DataPath::Daemon,
             read_only: false,
             namespace,
+            device: None,
         }
     }
 

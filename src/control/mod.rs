@@ -29,7 +29,7 @@ pub use protocol::{
     Attach, AttachRules, Attribution, Code, DataPath, Failure, MountStatus, OwnerStatus, Refusal, Reply, Request,
     Status, check_owner_name,
 };
-pub use report::{Allowance, Decided, DecidedFor, MountRules, RuleLine, RulesReport};
+pub use report::{Allowance, Decided, DecidedAs, DecidedFor, MountRules, RuleLine, RulesReport};
 pub use runtime_dir::{RuntimeDir, Surroundings, guard_id, is_guard_id};
 pub use server::{Outgoing, Server};
 pub use unmounting::{UnmountError, find_helper, unmount};

@@ -128,6 +128,9 @@ pub struct Attach {
     /// Access times stand still.
     #[serde(default)]
     pub noatime: bool,
+    /// Access times move with every access.
+    #[serde(default)]
+    pub strictatime: bool,
     /// The only user and group id that exist in the user namespace it was mounted in.
     #[serde(default)]
     pub only_ids: Option<(u32, u32)>,
@@ -257,6 +260,9 @@ pub struct Refusal {
     /// It is something else that the owner is to be told, and no refusal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub notice: bool,
+    /// The path, from the root, that such a line speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// How many refusals the line speaks of that are told no other way. Never sent.
     #[serde(skip)]
     pub count: u64,

@@ -15,6 +15,7 @@ fn attach() -> Request {
         multi_user: true,
         read_only: false,
         noatime: false,
+        strictatime: false,
         only_ids: None,
         namespace_of: Some(7),
         linger: Some(3),

@@ -76,6 +76,11 @@ pub struct Decided {
     pub through: Option<String>,
     /// Levels of single executables that differ.
     pub commands: Vec<DecidedFor>,
+    /// Nothing is there: it is what would hold.
+    pub absent: bool,
+    /// What would hold for a directory there, if that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_directory: Option<DecidedAs>,
 }
 
 impl Decided {
@@ -84,6 +89,16 @@ impl Decided {
     pub fn is_by_default(&self) -> bool {
         self.by.starts_with("no rule")
     }
+}
+
+/// What would decide for a path, if something else were there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DecidedAs {
+    /// The level.
+    pub level: String,
+    /// Which rule, and where it stands.
+    pub by: String,
 }
 
 /// What decided for a path and one executable.

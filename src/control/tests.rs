@@ -212,6 +212,7 @@ fn attach(label: &str) -> Attach {
         multi_user: false,
         read_only: false,
         noatime: false,
+        strictatime: false,
         only_ids: None,
         namespace_of: None,
         linger: None,

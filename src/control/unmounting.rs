@@ -1,6 +1,7 @@
 //! Taking a mount away: by the system call where that is allowed, else by `fusermount3`.
 //!
-//! It never takes away anything but what stands at the path it is given.
+//! It never takes away anything but what stands at the path it is given, and of a path that somebody else has named only a
+//! mount of its own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,22 @@ pub fn unmount(path: &Path, lazy: bool) -> Result<(), UnmountError> {
             path: path.to_path_buf(),
             cause: error.to_string(),
         }),
+    }
+}
+
+/// Takes away, also when it is in use, what stands at `path` if it is the filesystem of this device number. Where that is
+/// not known, the path was named by whoever mounted it.
+pub(super) fn unmount_own(path: &Path, device: Option<u64>) -> Result<(), UnmountError> {
+    let there = || -> sys::Result<u64> {
+        let fd = sys::open_path(path, consts::O_PATH | consts::O_NOFOLLOW)?;
+        Ok(sys::stat_unasked(&fd)?.dev)
+    };
+    match (device, there()) {
+        (Some(own), Ok(dev)) if dev != own => Err(UnmountError::Refused {
+            path: path.to_path_buf(),
+            cause: "another filesystem stands there".to_owned(),
+        }),
+        _ => unmount(path, true),
     }
 }
 

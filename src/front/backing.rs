@@ -1,12 +1,14 @@
 //! Files registered with the kernel for passthrough: one registration per inode, shared by all its open handles.
 //!
 //! That of a file that was only read outlives its last handle for a while, within a bound: the kernel then need not be asked
-//! for it by the next. It holds the file open for reading, so it goes before anybody truncates the file, and with what the
-//! kernel knows of the inode. One that is open for writing would keep others from executing the file.
+//! for it by the next. It goes before anybody truncates the file, and with what the kernel knows of the inode.
+//!
+//! What is registered is the path (`O_PATH`): whoever opens the file beside it may take a lease on it, or execute it. Kernels
+//! before 6.16 take none: there it is the open file, and one that is open for writing is not kept, since it would keep others
+//! from executing the file.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use fuser::BackingId;
@@ -23,7 +25,7 @@ struct Held {
     backing: Arc<BackingId>,
     file: FileKey,
     handles: usize,
-    /// Registered by a descriptor that only reads.
+    /// Registered by a descriptor that does not write.
     reads: bool,
     /// In the queue of those that have no handle, or had none.
     queued: bool,
@@ -41,14 +43,13 @@ struct Table {
 pub(super) struct Backings(Mutex<Table>);
 
 impl Backings {
-    /// The registration of a node, made by `register` if there is none; held until the handle is released. `reads`: the
-    /// descriptor only reads.
+    /// The registration of a node, made by `register` if there is none, who says whether it was by a descriptor that
+    /// does not write; held until the handle is released.
     pub(super) fn hold(
         &self,
         (node, file): (u64, FileKey),
         handle: u64,
-        reads: bool,
-        (descriptor, register): (BorrowedFd<'_>, impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>),
+        register: impl FnOnce() -> io::Result<(BackingId, bool)>,
     ) -> io::Result<Arc<BackingId>> {
         let mut table = self.0.lock();
         // A number of another file that is gone: never the registration of that one.
@@ -57,7 +58,8 @@ impl Backings {
             held.handles += 1;
             Arc::clone(&held.backing)
         } else {
-            let backing = Arc::new(register(descriptor)?);
+            let (backing, reads) = register()?;
+            let backing = Arc::new(backing);
             let held = Held {
                 backing: Arc::clone(&backing),
                 file,

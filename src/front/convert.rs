@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo, Request, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, FopenFlags, Generation, INodeNo, Request, TimeOrNow};
 
 use crate::fs::{Attr, Caller, FsError, IoMode};
 use crate::guard::Timestamp;
@@ -39,6 +39,10 @@ pub(super) fn attr(attr: &Attr) -> FileAttr {
         blksize: stat.blksize,
         flags: 0,
     }
+}
+
+pub(super) fn generation(attr: &Attr) -> Generation {
+    Generation(u64::from(attr.generation))
 }
 
 /// The attributes of nothing.

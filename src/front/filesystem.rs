@@ -16,13 +16,11 @@ use fuser::{
 };
 
 use super::backing::Backings;
-use super::convert::{attr, caller, decode_device, directory_type, errno, nothing, open_flags, time_set};
+use super::convert::{attr, caller, decode_device, directory_type, errno, generation, nothing, open_flags, time_set};
 use crate::fs::{AttrChange, Entry, FsError, IoMode, Mount, Opened, RequestKind, is_virtual};
 use crate::guard::PassthroughRule;
 use crate::sys::{self, consts};
 
-/// Generations tell apart nodes of one id; node ids are not reused while the kernel knows them.
-const GENERATION: Generation = Generation(0);
 const MAX_WRITE: u32 = 1 << 20;
 
 thread_local! {
@@ -52,14 +50,17 @@ impl Front {
     fn registration(
         &self,
         opened: &Opened,
-        register: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> io::Result<BackingId>,
+        register: impl Fn(std::os::fd::BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<Option<Arc<BackingId>>, Errno> {
         if !matches!(opened.io, IoMode::Passthrough | IoMode::PassthroughDirect) {
             return Ok(None);
         }
-        let (node, reads) = (opened.file.node(), !opened.file.writes());
-        let by = (opened.file.file().as_fd(), register);
-        match self.backings.hold((node.id(), node.key()), opened.handle, reads, by) {
+        let (node, file) = (opened.file.node(), &opened.file);
+        let made = || match self.mount.path_of_open(file).map(|path| register(path.as_fd())) {
+            Some(Ok(backing)) => Ok((backing, true)),
+            Some(Err(_)) | None => Ok((register(file.file().as_fd())?, !file.writes())),
+        };
+        match self.backings.hold((node.id(), node.key()), opened.handle, made) {
             Ok(held) => Ok(Some(held)),
             Err(error) => {
                 log::warn!("the kernel did not register a file for passthrough: {error}");
@@ -76,9 +77,14 @@ impl Front {
 fn reply_entry(mount: &Mount, reply: ReplyEntry, result: Result<Entry, FsError>) {
     match result {
         // An entry without a node says that there is nothing, and for how long.
-        Err(FsError::Absent) => reply.entry(&mount.absence_ttl(), &nothing(), GENERATION),
+        Err(FsError::Absent) => reply.entry(&mount.absence_ttl(), &nothing(), Generation(0)),
         Ok(entry) => {
-            reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr(&entry.attr), GENERATION);
+            reply.entry_with_ttls(
+                &entry.attr.ttl,
+                &entry.name_ttl,
+                &attr(&entry.attr),
+                generation(&entry.attr),
+            );
         }
         Err(error) => reply.error(errno(&error)),
     }
@@ -116,6 +122,7 @@ impl Filesystem for Front {
         for wanted in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             if config.add_capabilities(wanted).is_err() {
@@ -327,10 +334,11 @@ impl Filesystem for Front {
         let bits = open_flags(opened.io, opened.no_flush);
         // One time for both: the shorter.
         let ttl = entry.attr.ttl.min(entry.name_ttl);
-        let (attr, handle) = (attr(&entry.attr), FileHandle(opened.handle));
+        let (generation, handle) = (generation(&entry.attr), FileHandle(opened.handle));
+        let attr = attr(&entry.attr);
         match self.registration(&opened, |fd| reply.open_backing(fd)) {
-            Ok(Some(backing)) => reply.created_passthrough(&ttl, &attr, GENERATION, handle, bits, &backing),
-            Ok(None) => reply.created(&ttl, &attr, GENERATION, handle, bits),
+            Ok(Some(backing)) => reply.created_passthrough(&ttl, &attr, generation, handle, bits, &backing),
+            Ok(None) => reply.created(&ttl, &attr, generation, handle, bits),
             Err(error) => {
                 self.mount.release(opened.handle);
                 reply.error(error);
@@ -440,7 +448,7 @@ impl Filesystem for Front {
     ) {
         let listed = self.mount.readdirplus(fh.0, offset, |item, found| {
             let ino = INodeNo(found.ino);
-            reply.add(ino, item.next, item.name, &found.ttl, &attr(found), GENERATION)
+            reply.add(ino, item.next, item.name, &found.ttl, &attr(found), generation(found))
         });
         match listed {
             Ok(()) => reply.ok(),

@@ -3,16 +3,18 @@
 //! Bounded, and only ever shown: nothing is decided by it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::caller::At;
+use super::explained::{Asker, Changed, Explained, Operation, Outcome, Question};
 use super::{Guard, Told};
+use crate::audit::Report;
 use crate::clock;
-use crate::guard::OwnerId;
+use crate::guard::{Intent, OwnerId, Policy};
 use crate::owner::OwnerKind;
 use crate::store::Node;
 use crate::sync::Sharded;
@@ -39,6 +41,17 @@ impl Touched {
             let last = (Arc::downgrade(dir), at.name.clone());
             let before = self.0.lock(&owner).insert(owner, last);
             drop(before);
+        }
+    }
+
+    /// The owner has given what it opened last another name.
+    pub(super) fn renamed(&self, owner: OwnerId, (from, old): (&Arc<Node>, &OsStr), (to, new): (&Arc<Node>, &OsStr)) {
+        let mut shard = self.0.lock(&owner);
+        if let Some(last) = shard.get_mut(&owner)
+            && &*last.1 == old
+            && std::ptr::eq(last.0.as_ptr(), Arc::as_ptr(from))
+        {
+            *last = (Arc::downgrade(to), new.into());
         }
     }
 
@@ -71,6 +84,10 @@ pub struct Activity {
     pub refusals: Vec<Told>,
     /// The number of the last refusal there was.
     pub sequence: u64,
+    /// Numbers of refusals whose step was taken since. Of many of one kind it is that of the last, and stands for all.
+    pub settled: Vec<u64>,
+    /// The same of refusals of which nothing is there any more.
+    pub gone: Vec<u64>,
 }
 
 /// What one owner is doing.
@@ -87,15 +104,25 @@ pub struct OwnerActivity {
     pub observations: u64,
     /// Refusals since the guard began.
     pub refusals: u64,
+    /// What would have been refused, but was only recorded.
+    pub would_refuse: u64,
     /// Files it has open, a few of them.
     pub open: Vec<String>,
     /// The file it opened last.
     pub last: Option<String>,
 }
 
+/// What has become of a refusal.
+enum Become {
+    /// Its step was taken.
+    Settled,
+    /// Nothing is there any more.
+    Gone,
+}
+
 impl Guard {
     /// What the owners for which `who` says yes are doing, and what was refused to them after the report `since`.
-    pub fn activity(&self, since: u64, mut who: impl FnMut(OwnerId, &str) -> bool) -> Activity {
+    pub fn activity(self: &Arc<Self>, since: u64, mut who: impl FnMut(OwnerId, &str) -> bool) -> Activity {
         let mut open = self.open_files();
         let mut all: Vec<OwnerActivity> = Vec::new();
         let mut shown = Vec::new();
@@ -110,9 +137,10 @@ impl Guard {
                 named: owner.kind == OwnerKind::Named,
                 operations: counts.operations,
                 observations: counts.observations,
-                refusals: counts.refusals,
+                refusals: counts.refusals - counts.would_refuse,
+                would_refuse: counts.would_refuse,
                 open: open.remove(&owner.id).unwrap_or_default(),
-                last: self.touched.last(owner.id).map(|at| short(self.path_of(&at))),
+                last: self.last_touched(owner.id),
             });
         }
         all.sort_by(|a, b| b.operations.cmp(&a.operations).then_with(|| a.name.cmp(&b.name)));
@@ -140,15 +168,92 @@ impl Guard {
         let mut refusals: Vec<Told> = refusals.into();
         for told in &mut refusals {
             told.line = short(std::mem::take(&mut told.line));
+            told.cause = short(std::mem::take(&mut told.cause));
             told.path = short(std::mem::take(&mut told.path));
         }
+        let (settled, gone) = self.settled(recent.iter().filter(|report| shown.contains(&report.owner)));
         Activity {
+            settled,
+            gone,
             at: clock::now().sec,
             owners: all,
             more_owners,
             refusals,
             sequence,
         }
+    }
+
+    /// The file that an owner opened last, if it is still there: names of the moment say nothing.
+    fn last_touched(&self, owner: OwnerId) -> Option<String> {
+        let at = self.touched.last(owner)?;
+        let dir = at.dir.as_ref()?;
+        // A staged name is there though the backing directory does not have it.
+        let is_gone = matches!(self.store.peek(dir, &at.name), Ok(None)) && !dir.has_staged();
+        (!is_gone).then(|| short(self.path_of(&at)))
+    }
+
+    /// Of the last refusals, those whose step was taken since, and those of which nothing is there any more.
+    fn settled<'r>(self: &Arc<Self>, recent: impl DoubleEndedIterator<Item = &'r Arc<Report>>) -> (Vec<u64>, Vec<u64>) {
+        let mut looked_at: Vec<&Report> = Vec::new();
+        let (mut settled, mut gone) = (Vec::new(), Vec::new());
+        for report in recent.rev() {
+            let same = |known: &&Report| {
+                let of = |report: &Report| (report.owner, report.refusal.operation);
+                of(known) == of(report) && known.refusal.path == report.refusal.path
+            };
+            if looked_at.iter().any(same) {
+                continue;
+            }
+            if looked_at.len() == MAX_REFUSALS {
+                break;
+            }
+            looked_at.push(report);
+            match self.become_of(report) {
+                Some(Become::Settled) => settled.push(report.sequence),
+                Some(Become::Gone) => gone.push(report.sequence),
+                None => {}
+            }
+        }
+        (settled, gone)
+    }
+
+    /// What has become of a refusal, by what its owner knows now; nothing while its step is still to be taken.
+    fn become_of(self: &Arc<Self>, report: &Report) -> Option<Become> {
+        let (refusal, intent) = (&report.refusal, report.details.intent?);
+        if refusal.path.contains('\u{fffd}') {
+            return None;
+        }
+        let path: Vec<OsString> = refusal.path.split('/').map(OsString::from).collect();
+        let question = Question {
+            path: &path,
+            operation: match intent {
+                Intent::Remove => Operation::Remove,
+                Intent::Edit => Operation::Edit,
+                Intent::Create | Intent::Replace | Intent::RenameOver | Intent::Link | Intent::Append => {
+                    Operation::Write
+                }
+            },
+            owners: &[Some(report.owner)],
+            policy: Policy::default(),
+            mount: self.mounts().first().map(|mount| mount.id()),
+            read_only: false,
+            asker: Asker { uid: 0, gid: 0, pid: 0 },
+            difference: false,
+        };
+        let Ok(Explained::Answer(answer)) = self.explain(&question) else {
+            return None;
+        };
+        let view = answer.views.first()?;
+        if refusal.kept.is_some() {
+            // What was written is somewhere else until it is written anew.
+            let anew = |changed: &Changed| changed.own && changed.at.is_some_and(|at| at >= report.at.sec);
+            return view.changed.as_ref().is_some_and(anew).then_some(Become::Settled);
+        }
+        if answer.there == "nothing" && view.view != "stale" {
+            return Some(Become::Gone);
+        }
+        let knows = ["current", "absent"].contains(&view.view.as_str());
+        (knows && view.outcome == Outcome::Allowed).then_some(Become::Settled)
     }
 
     /// A few of the files that each owner has open, by path.

@@ -18,7 +18,7 @@ use super::ledger::entry_key;
 use super::mount::Mount;
 use crate::audit::Happened;
 use crate::clock;
-use crate::guard::{Code, EntryKey, FileKey, OwnerId, Reason, Timestamp, Why};
+use crate::guard::{Code, EntryKey, FileKey, OwnerId, Reason, Timestamp, Why, printable};
 use crate::store::{Kind, Node};
 use crate::sync::Mutex;
 
@@ -171,7 +171,7 @@ fn can_be_allowed(reason: Reason) -> bool {
         (Why::BeingWritten, _) => false,
         (_, Code::NotObserved | Code::StaleVersion) => true,
         // Nobody could want that let through.
-        (_, Code::NotFound | Code::NotRegularFile | Code::IoError) => false,
+        (_, Code::NotFound | Code::NotRegularFile | Code::RulesFixed | Code::IoError) => false,
     }
 }
 
@@ -300,19 +300,20 @@ impl Mount {
             return false;
         }
         let errno = super::errno::refusal_errno(reason.code, reason.intent, reason.there);
+        let path = guard.path_of(subject.at);
         let line = format!(
-            "allowed once: {} {:?} by owner {:?}, which would have been refused: {} ({}); what was there is kept",
+            "allowed once: {} {} by owner {:?}, which would have been refused: {} ({}); what was there is kept",
             subject.operation,
-            guard.path_of(subject.at),
+            printable(&path),
             guard.owners().name(subject.owner),
             reason.code,
             errno_text(errno)
         );
-        guard.events().allowed(who.owner, &line);
+        guard.events().allowed(who.owner, &line, &path);
         if guard.events().is_recording() {
             guard.events().record(Happened::Noted {
                 owner: Some(guard.owners().name(subject.owner)),
-                path: guard.path_of(subject.at),
+                path,
                 operation: "allow",
                 text: line,
             });

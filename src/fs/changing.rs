@@ -15,10 +15,10 @@ use super::handle::FileHandle;
 use super::mount::Mount;
 use crate::audit::Details;
 use crate::clock;
-use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
-use crate::store::{Changing, FileState, Node, TakenAway};
+use crate::guard::{Code, Intent, Level, OwnerId, Reason, Refusal, Step, There, Timestamp, Why, Writer};
+use crate::store::{Changing, FileState, KeptInfo, Node, Slot, TakenAway};
 use crate::sync::MutexGuard;
-use crate::sys::Stat;
+use crate::sys::{self, Stat};
 
 /// Time for which the first writes through a handle that made or emptied a file are waited for, unless it is flushed or
 /// closed before: until then, what is there is half of a change.
@@ -26,6 +26,8 @@ const UNSETTLED_FOR: Duration = Duration::from_secs(1);
 /// Time for which a close that has been flushed may take to be told to the daemon: the kernel does that after `close` has
 /// returned, and whoever waited for it may be here already.
 const CLOSING_FOR: Duration = Duration::from_millis(100);
+/// Time within which the last close of a file is told to the daemon, by far.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// How often it is looked for.
 const CLOSING_STEP: Duration = Duration::from_micros(200);
 
@@ -35,11 +37,25 @@ impl Mount {
         self.end_changing(handle, state);
         state.changing.push(Changing {
             owner: handle.owner(),
+            process: handle.process(),
             handle: (self.id(), handle.id()),
             since: clock::now(),
             settled: None,
+            flushed: None,
             unjudged: handle.is_unjudged(),
         });
+    }
+
+    /// A handle was flushed, as at every close of a descriptor of it: what it changed until now has been credited.
+    pub(super) fn note_flushed(&self, handle: &FileHandle, state: &mut FileState) {
+        let of_handle = (self.id(), handle.id());
+        for changing in state
+            .changing
+            .iter_mut()
+            .filter(|changing| changing.handle == of_handle)
+        {
+            changing.flushed = Some(clock::now());
+        }
     }
 
     /// A handle was flushed or synced while the file held data: what is there now is a version.
@@ -75,14 +91,10 @@ impl Mount {
     /// # Errors
     /// That refusal.
     pub(super) fn tell_taken_away(&self, open: &FileHandle, state: &FileState, stat: &Stat) -> Result<()> {
-        let Some(taken) = state.taken_away.as_deref() else {
+        // At keep nothing is refused; what is written is kept, as anywhere.
+        let Some(taken) = written_late(open, state, stat).filter(|_| open.level() == Level::Guard) else {
             return Ok(());
         };
-        // At keep nothing is refused; what is written is kept, as anywhere.
-        let is_writer = open.is_unjudged() && open.level() == Level::Guard && open.owner() != taken.owner;
-        if !is_writer || (taken.size, taken.mtime) == (stat.size, stat.mtime) {
-            return Ok(());
-        }
         let reason = Reason {
             code: Code::StaleVersion,
             step: if self.is_gone(open.at()) {
@@ -97,6 +109,19 @@ impl Mount {
         if open.is_untold() {
             let guard = self.guard();
             let errno = refusal_errno(reason.code, reason.intent, reason.there);
+            if let Some(id) = &taken.kept {
+                guard.store.attic().note(&KeptInfo {
+                    at: taken.at.sec,
+                    written_by: Some(guard.owners().name(open.owner()).to_string()),
+                    ..KeptInfo::now(
+                        id.clone(),
+                        guard.owners().name(taken.owner).to_string(),
+                        taken.operation,
+                        guard.real_path_of(open.at()),
+                        stat.size,
+                    )
+                });
+            }
             let refusal = Refusal {
                 operation: "write",
                 path: guard.path_of(open.at()),
@@ -107,9 +132,13 @@ impl Mount {
                 changed_at: Some(taken.at),
                 step: reason.step,
                 why: reason.why,
+                writer: None,
+                kept: taken.kept.clone(),
             };
             let details = Details {
+                actor: self.refused_actor(&open.who(0)),
                 errno,
+                intent: Some(reason.intent),
                 level: level_name(open.level()),
                 rule: reason.rule(),
                 ..Details::default()
@@ -124,6 +153,13 @@ impl Mount {
             Ok(())
         }
     }
+}
+
+/// Whether the handle's owner has written on after another has taken the file's last name away: then it is that which has.
+pub(super) fn written_late<'s>(open: &FileHandle, state: &'s FileState, stat: &Stat) -> Option<&'s TakenAway> {
+    let taken = state.taken_away.as_deref()?;
+    let is_writer = open.is_unjudged() && open.owner() != taken.owner;
+    (is_writer && (taken.size, taken.mtime) != (stat.size, stat.mtime)).then_some(taken)
 }
 
 /// The lock of a file whose content is to be changed in place. Another owner's handle that is being closed is waited for.
@@ -177,11 +213,47 @@ pub(super) fn others_write_on(state: &FileState, owner: OwnerId) -> bool {
         .any(|changing| changing.unjudged && is_others(changing, owner))
 }
 
-/// Notes that an owner has taken the file's last name away.
-pub(super) fn note_taken_away(state: &mut FileState, owner: OwnerId, stat: &Stat) {
+/// Whether all who may change the file without a request have just closed it, as far as is known: the kernel tells the last
+/// close some time after the program has gone on.
+pub(super) fn all_are_closing(state: &FileState) -> bool {
+    let now = clock::now();
+    let closing = |changing: &Changing| {
+        changing
+            .flushed
+            .is_some_and(|flushed| is_younger(flushed, now, TOLD_WITHIN))
+    };
+    state.writers.len() <= state.changing.len() && state.changing.iter().all(closing)
+}
+
+/// The process through whose handle a file is being written.
+pub(super) fn writer_of(changing: &Changing) -> Option<Writer> {
+    let pid = changing.process?.tgid;
+    let command = sys::command_of(pid).ok()?;
+    Some(Writer { command, pid })
+}
+
+/// The level of a name whose file another owner is writing through a guarded handle: moved to an unguarded name, what that one
+/// writes is kept all the same.
+pub(super) fn level_beside_writers(level: Level, state: &FileState, owner: OwnerId) -> Level {
+    if level == Level::Off && others_write_on(state, owner) {
+        Level::Keep
+    } else {
+        level
+    }
+}
+
+/// Notes that an owner has taken the file's last name away, and where it is kept.
+pub(super) fn note_taken_away(
+    state: &mut FileState,
+    (owner, operation): (OwnerId, &'static str),
+    stat: &Stat,
+    kept: Option<&Slot>,
+) {
     if others_write_on(state, owner) {
         state.taken_away = Some(Box::new(TakenAway {
             owner,
+            operation,
+            kept: kept.map(|slot| slot.name().to_string_lossy().into_owned()),
             at: clock::now(),
             size: stat.size,
             mtime: stat.mtime,

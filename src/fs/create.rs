@@ -441,7 +441,7 @@ impl Mount {
     fn free_name<'d>(
         &self,
         who: &Who,
-        operation: &str,
+        operation: &'static str,
         dir: &'d Arc<Node>,
         name: &OsStr,
     ) -> Result<crate::sync::MutexGuard<'d, DirState>> {
@@ -454,7 +454,7 @@ impl Mount {
     }
 
     /// Names that nobody may bind or rename.
-    pub(super) fn refuse_bound(&self, who: &Who, operation: &str, dir: &Arc<Node>, name: &OsStr) -> Result<()> {
+    pub(super) fn refuse_bound(&self, who: &Who, operation: &'static str, dir: &Arc<Node>, name: &OsStr) -> Result<()> {
         self.refuse_hidden(dir, name)?;
         self.refuse_rules_name(who, operation, dir, name)
     }

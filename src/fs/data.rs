@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::caller::{Caller, Who};
-use super::changing::{change_under_way, lock_to_change, others_write_on};
+use super::changing::{change_under_way, lock_to_change, others_write_on, written_late};
 use super::errno::{FsError, Result};
 use super::handle::{FileHandle, IoMode};
 use super::judge::{Subject, Verdict, credit};
@@ -13,7 +13,7 @@ use super::open::present;
 use super::virtual_dir::is_virtual_handle;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
-use crate::store::{FileState, Node, Winner, libc_flags as c};
+use crate::store::{FileState, Mapper, Node, Winner, libc_flags as c};
 use crate::sync::MutexGuard;
 use crate::sys::{self, Stat};
 
@@ -45,7 +45,7 @@ impl Mount {
         if let Some(stat) = ticks.settled(open.file(), sys::stat(open.file())?)? {
             let present = present(open.node(), &stat, self.guard().credit(open.node(), &stat, &state));
             self.guard()
-                .observe_read((who.owner, who.process), &at, &present, &state);
+                .observe_read((who.owner, who.process), &at, &present, (&state, open.file()));
         }
         drop(state);
         Ok(())
@@ -157,16 +157,21 @@ impl Mount {
     pub(super) fn take_for_own(&self, open: &FileHandle, stat: &Stat, state: &FileState) {
         let (guard, node, owner) = (self.guard(), open.node(), open.owner());
         let watched = open.may_have_mapped() && guard.watches_all() && !node.is_touched_outside();
-        if !watched || !state.mappers.iter().all(|(mapper, _)| *mapper == owner) {
+        let others = |mapper: &Mapper| mapper.owner != owner && mapper.may_store(stat.ino);
+        if !watched || state.mappers.iter().any(others) {
             return;
         }
         let moved = guard
             .ledger
             .with_known_file(node.key(), |record| record.token() != stat.token());
         if moved == Some(true) && guard.credit(node, stat, state) == Author::Outsider {
+            // An outsider may have mapped the file, too, or written it by asynchronous I/O, which is not told: what is displaced
+            // is kept until the owner has read it.
             guard
                 .ledger
-                .with_file(&present(node, stat, Author::Owner(owner)), |_| ());
+                .with_file(&present(node, stat, Author::Owner(owner)), |record| {
+                    record.presume(owner)
+                });
         }
     }
 
@@ -187,7 +192,8 @@ impl Mount {
         }
         self.note_unjudged_stores(&open, false);
         let stat = self.credit_writer(&open, &state, known, false)?;
-        self.record_written(&open, "flush");
+        self.note_flushed(&open, &mut state);
+        self.record_unless_late(&open, &state, &stat, "flush");
         if stat.size > 0 {
             self.settle_changing(&open, &mut state);
         }
@@ -200,12 +206,19 @@ impl Mount {
         told
     }
 
+    /// Puts what was written through a handle on record as a change of its path, unless it is nowhere in the tree.
+    fn record_unless_late(&self, open: &FileHandle, state: &FileState, stat: &Stat, operation: &'static str) {
+        if state.lost.is_none() && written_late(open, state, stat).is_none() {
+            self.record_written(open, operation);
+        }
+    }
+
     /// Another owner goes on writing the file by a handle that is not judged, and nothing is refused here.
     fn keep_what_may_be_written_over(&self, open: &FileHandle, stat: &Stat) {
         let guard = self.guard();
         match guard.store.attic().keep_copy(open.file(), stat, false) {
             Ok(None) => {}
-            Ok(Some(slot)) => guard.note_kept(&slot, open.owner(), "write", open.at(), stat.size),
+            Ok(Some(slot)) => guard.note_kept(&slot, open.owner(), "flush", open.at(), stat.size),
             Err(error) => log::warn!("content that may be written over could not be kept: {error}"),
         }
     }
@@ -240,7 +253,8 @@ impl Mount {
         }
         let author = credit(state);
         // It may have been mapped, and unmapped before it was closed; or an outsider has changed it meanwhile.
-        let mapped = author == Author::Outsider && open.may_have_mapped();
+        let seen = released && self.guard().watches() && open.node().is_touched_outside();
+        let mapped = author == Author::Outsider && open.may_have_mapped() && !seen;
         let author = if mapped { Author::Owner(open.owner()) } else { author };
         let presumed = mapped || released;
         if !released && author == Author::Owner(open.owner()) {
@@ -262,6 +276,7 @@ impl Mount {
         if is_virtual_handle(handle) {
             return self.release_virtual(handle);
         }
+        faults::hit(point::RELEASE_ARRIVED);
         let Some(open) = self.files.lock(&handle).remove(&handle) else {
             return;
         };
@@ -271,6 +286,9 @@ impl Mount {
 
     pub(super) fn close(&self, open: &Arc<FileHandle>) {
         let node = open.node();
+        if open.may_have_mapped() {
+            self.guard().catch_up();
+        }
         let last = {
             let mut state = node.content().lock();
             self.note_unjudged_stores(open, true);
@@ -292,7 +310,9 @@ impl Mount {
                 state.end_writing(self.id());
                 self.attributes_changed(node);
             }
-            self.record_written(open, "close");
+            if let Ok(stat) = sys::stat(open.file()) {
+                self.record_unless_late(open, &state, &stat, "close");
+            }
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
@@ -320,11 +340,12 @@ impl Mount {
                 .with_known_file(open.node().key(), |record| record.token() != stat.token())
         });
         match moved {
-            Some(false) if last => guard.store.attic().discard(&slot),
-            Some(false) => open.put_pre_image(slot),
-            Some(true) | None => {
+            Some(false) if last && !open.is_mapped() => guard.store.attic().discard(&slot),
+            Some(false) if !last => open.put_pre_image(slot),
+            Some(_) | None => {
+                let how = if moved == Some(false) { "may be" } else { "was" };
                 log::warn!(
-                    "{}: changed through a mapping without a judgement",
+                    "{}: {how} changed through a mapping without a judgement",
                     guard.path_of(open.at())
                 );
                 let size = stat.map_or(0, |stat| stat.size);
@@ -352,7 +373,7 @@ impl Mount {
             if stat.size > 0 {
                 self.settle_changing(&open, &mut state);
             }
-            self.record_written(&open, "fsync");
+            self.record_unless_late(&open, &state, &stat, "fsync");
             self.tell_taken_away(&open, &state, &stat)?;
             drop(state);
         }

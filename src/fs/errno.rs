@@ -59,6 +59,8 @@ pub fn refusal_errno(code: Code, intent: Intent, there: There) -> i32 {
             There::Directory => c::EISDIR,
             There::Nothing | There::Regular | There::Other => c::EEXIST,
         },
+        // No tool answers that by unlinking and making anew, nor by changing permissions first.
+        (Code::RulesFixed, _) => c::EROFS,
         (Code::IoError, _) => c::EIO,
     }
 }

@@ -160,6 +160,15 @@ impl Mount {
         guard.events().record(Happened::Changed(Box::new(changed)));
     }
 
+    /// Who was refused, as far as processes can be seen.
+    pub(super) fn refused_actor(&self, who: &Who) -> Actor {
+        if self.options().pids_visible {
+            refused_actor(who)
+        } else {
+            Actor::default()
+        }
+    }
+
     /// What is known of a refusal besides what its line says.
     pub(super) fn details(
         &self,
@@ -172,14 +181,11 @@ impl Mount {
         let level = subject.level;
         let rule = judged.map(|judged| judged.rule).filter(|rule| !rule.is_empty());
         Details {
-            actor: if self.options().pids_visible {
-                refused_actor(who)
-            } else {
-                Actor::default()
-            },
+            actor: self.refused_actor(who),
             errno,
             view: judged.map(|judged| judged.standing.into()),
             version: judged.and_then(|judged| judged.version),
+            intent: Some(reason.intent),
             level: level_name(level),
             rule: rule.unwrap_or_else(|| reason.rule()),
             again,

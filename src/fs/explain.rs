@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::caller::At;
-use super::changing::change_under_way;
+use super::changing::{change_under_way, writer_of};
 use super::difference::{Difference, compare};
 use super::errno::{Result, errno_text, refusal_errno};
 use super::explained::{
-    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View,
+    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View, Writing,
 };
 use super::judge::{Finding, Strictness, mode_lets_read, there};
 use super::ledger::Present;
 use super::mount::Mount;
-use super::protect::{CHANGE_OUTSIDE, RULES_FIXED};
 use super::spot::Spot;
+use crate::audit::Report;
 use crate::clock;
 use crate::guard::{
-    Author, Change, Decision, EntryRecord, EntryView, FileKey, FileRecord, Intent, Keep, Level, Mode, OwnerId, Policy,
-    Reason, Refusal, Sight, Standing, Step, There, Version,
+    Author, Change, Code, Decision, EntryRecord, EntryView, FileKey, FileRecord, Intent, Keep, Level, Mode, OwnerId,
+    Policy, RULES_FIXED, Reason, Refusal, Sight, Standing, Step, There, Version, Why, Writer,
 };
 use crate::store::{Changing, Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat};
@@ -81,6 +81,7 @@ impl Guard {
         let scene = self.scene(question, at, found, nowhere)?;
         let views = question.owners.iter().map(|owner| self.view(&scene, *owner));
         let file = scene.found.as_ref().filter(|_| scene.there == There::Regular);
+        let written = under_way(&scene, ANYBODY);
         Ok(Explained::Answer(Box::new(Explanation {
             path: scene.path.clone(),
             level: level_word(scene.level).to_owned(),
@@ -88,7 +89,8 @@ impl Guard {
             there: there_word(scene.there).to_owned(),
             size: file.map(|(_, stat)| stat.size),
             modified: scene.found.as_ref().map(|(_, stat)| stat.mtime.sec),
-            being_written_by: under_way(&scene, ANYBODY).map(|changing| self.owners().name(changing.owner).to_string()),
+            being_written_by: written.map(|changing| self.owners().name(changing.owner).to_string()),
+            writer: written.and_then(|changing| writing(&scene, &changing)),
             views: views.collect(),
         })))
     }
@@ -199,12 +201,14 @@ impl Guard {
 
     fn view(&self, scene: &Scene<'_>, asked: Option<OwnerId>) -> View {
         let known = self.knowledge(scene, asked.unwrap_or(ANYBODY));
-        let finding = Finding::of(&known.sight(scene), scene.present.as_ref());
+        let links = scene.found.as_ref().map_or(0, |(_, stat)| stat.nlink);
+        let finding = Finding::of(&known.sight(scene), scene.present.as_ref()).with_links(links);
         let mut view = View {
             owner: asked.map(|owner| self.owners().name(owner).to_string()),
             view: standing_word(finding.standing).to_owned(),
             changed: self.changed(scene, &known, finding.standing),
-            last_refusal: self.last_refusal(scene, asked),
+            last_refusal: self.last_refusal(scene, asked, |_| true),
+            lost: self.last_refusal(scene, asked, |refusal| refusal.kept.is_some()),
             old_copies: self.old_copies(scene, &known),
             ..View::default()
         };
@@ -234,7 +238,8 @@ impl Guard {
             fail_view(scene, errno, view);
             return;
         }
-        if scene.level == Level::Off {
+        // What is no file and no directory the kernel opens by itself.
+        if scene.level == Level::Off || scene.there == There::Other {
             return;
         }
         let was_guarded = scene.level == Level::Keep
@@ -257,7 +262,7 @@ impl Guard {
                 view.allowed_once = true;
                 view.keeps = scene.there == There::Regular;
             }
-            Decision::Refuse(reason) => self.refuse_view(scene, finding, reason, view),
+            Decision::Refuse(reason) => self.refuse_view((scene, known.owner), finding, reason, view),
         }
     }
 
@@ -268,9 +273,10 @@ impl Guard {
             && self.would_be_allowed((owner, scene.self_allow), &scene.at, file, reason)
     }
 
-    fn refuse_view(&self, scene: &Scene<'_>, finding: Finding, reason: Reason, view: &mut View) {
+    fn refuse_view(&self, (scene, owner): (&Scene<'_>, OwnerId), finding: Finding, reason: Reason, view: &mut View) {
         let errno = errno_text(refusal_errno(reason.code, reason.intent, reason.there));
         let by = finding.by();
+        let written = under_way(scene, owner).filter(|_| reason.why == Why::BeingWritten);
         let refusal = Refusal {
             operation: scene.question.operation.as_str(),
             path: scene.path.clone(),
@@ -281,6 +287,8 @@ impl Guard {
             changed_at: by.map(|change| change.at),
             step: reason.step,
             why: reason.why,
+            writer: written.and_then(|changing| visible_writer(scene, &changing)),
+            kept: None,
         };
         view.recorded = scene.question.policy.mode == Mode::Observe;
         if !view.recorded {
@@ -319,13 +327,20 @@ impl Guard {
             pid: doer.map(|doer| doer.process.tgid),
             // Of a name that somebody outside has bound, only the time of noticing is known; of a file, its own.
             at: (!noticed_now || by_file.is_some()).then_some(change.at.sec),
+            nsec: change.at.nsec,
             gone: scene.found.is_none(),
         })
     }
 
-    fn last_refusal(&self, scene: &Scene<'_>, owner: Option<OwnerId>) -> Option<Told> {
+    fn last_refusal(
+        &self,
+        scene: &Scene<'_>,
+        owner: Option<OwnerId>,
+        which: impl Fn(&Refusal) -> bool,
+    ) -> Option<Told> {
         let recent = self.events().recent_of(owner?);
-        let of_this = recent.iter().rev().find(|report| report.refusal.path == scene.path);
+        let fits = |report: &&Arc<Report>| report.refusal.path == scene.path && which(&report.refusal);
+        let of_this = recent.iter().rev().find(fits);
         of_this.map(|report| Told::of(report))
     }
 
@@ -419,13 +434,29 @@ fn under_way(scene: &Scene<'_>, owner: OwnerId) -> Option<Changing> {
     change_under_way(&state, owner, scene.question.operation.intent())
 }
 
+/// The process that is writing, where processes can be seen.
+fn visible_writer(scene: &Scene<'_>, changing: &Changing) -> Option<Writer> {
+    let visible = scene.judged_on.options().pids_visible;
+    visible.then(|| writer_of(changing)).flatten()
+}
+
+fn writing(scene: &Scene<'_>, changing: &Changing) -> Option<Writing> {
+    let Writer { command, pid } = visible_writer(scene, changing)?;
+    let since = changing.since.sec;
+    Some(Writing { command, pid, since })
+}
+
 /// What fails whoever does it, and what helps.
 fn fail_view(scene: &Scene<'_>, errno: i32, view: &mut View) {
     view.outcome = Outcome::Fails;
     view.error = Some(errno_text(errno));
     view.protected = scene.protected && matches!(errno, c::EROFS | c::EEXIST);
+    if view.protected && errno == c::EROFS && !scene.question.read_only {
+        view.outcome = Outcome::Refused;
+        view.code = Some(Code::RulesFixed.as_str().to_owned());
+    }
     let (cause, step) = match (scene.question.operation, scene.there) {
-        _ if view.protected => (Some(RULES_FIXED), Some(CHANGE_OUTSIDE)),
+        _ if view.protected => (Some(RULES_FIXED), Some(Step::ChangeOutside.as_str())),
         (Operation::Create, There::Regular) => (
             Some("the name is taken"),
             Some("replace it without O_EXCL, or choose another name"),

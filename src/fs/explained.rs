@@ -105,6 +105,8 @@ pub struct Explanation {
     pub modified: Option<i64>,
     /// An owner of the guard is in the middle of changing it.
     pub being_written_by: Option<String>,
+    /// The process of that owner which does so, where it can be seen.
+    pub writer: Option<Writing>,
     /// What each owner asked about knows of it, and may do to it.
     pub views: Vec<View>,
 }
@@ -121,6 +123,8 @@ pub struct View {
     pub changed: Option<Changed>,
     /// The last refusal.
     pub last_refusal: Option<Told>,
+    /// The last refusal that left what the owner had written in the attic, and nowhere else.
+    pub lost: Option<Told>,
     /// What would happen now.
     pub outcome: Outcome,
     /// The code of the refusal.
@@ -174,6 +178,8 @@ pub struct Changed {
     pub pid: Option<u32>,
     /// When, in seconds since the epoch; nothing where it was noticed only now.
     pub at: Option<i64>,
+    /// And nanoseconds.
+    pub nsec: u32,
     /// What was there has gone.
     pub gone: bool,
 }
@@ -200,6 +206,11 @@ pub struct Told {
     pub enforced: bool,
     /// The line that told it.
     pub line: String,
+    /// What was wrong.
+    pub cause: String,
+    /// Where in the attic that is which the owner had written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
     /// How often the same had happened right before and is told by this alone.
     #[serde(default, skip_serializing_if = "is_none")]
     pub more: u64,
@@ -231,9 +242,23 @@ impl Told {
             step: report.refusal.step.as_str().to_owned(),
             enforced: report.enforced,
             line: report.line(),
+            cause: report.refusal.cause(report.at),
+            kept: report.refusal.kept.clone(),
             more: 0,
         }
     }
+}
+
+/// A process that is writing a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Writing {
+    /// Its command.
+    pub command: String,
+    /// Its number.
+    pub pid: u32,
+    /// Since when, in seconds since the epoch.
+    pub since: i64,
 }
 
 /// A process that holds an old copy.

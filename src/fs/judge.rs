@@ -1,12 +1,12 @@
 //! The one step that judges: gathers what is known, asks the decision table, reports a refusal.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Guard;
 use super::caller::{At, Reported, Who};
-use super::changing::change_unsettled;
+use super::changing::{all_are_closing, writer_of};
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::Judged;
 use super::ledger::Present;
@@ -16,8 +16,8 @@ use crate::guard::{
     self, Author, Case, Change, Decision, EntryRecord, FileRecord, Generation, Intent, Keep, Level, OwnerId, Policy,
     Reason,
 };
-use crate::guard::{Refusal, Sight, Standing, Step, There, Why};
-use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError};
+use crate::guard::{Refusal, Sight, Standing, Step, There, Why, Writer};
+use crate::store::{Changing, FileState, KeptInfo, Kind, Node, Slot, StoreError, libc_flags as c};
 use crate::sys::{self, Stat};
 
 /// What is about to be changed, looked at under the locks that are held until the change is done.
@@ -74,6 +74,10 @@ pub(super) struct Finding {
     refused: bool,
     /// Its view rests on a change that nobody saw happening.
     pub(super) presumed: bool,
+    /// The owner has made the name itself, and nobody else has changed the file since.
+    own_name: bool,
+    /// Another name leads to the file, too.
+    linked: bool,
     process_old: bool,
     by: Option<Change>,
     judged: Judged,
@@ -109,9 +113,21 @@ impl Finding {
             foreign: guard::foreign(sight),
             refused: file.is_some_and(|file| file.was_refused(owner)),
             presumed: file.is_some_and(|file| file.is_presumed(owner)),
+            own_name: sight
+                .entry
+                .is_some_and(|entry| entry.is_own(owner, sight.there, file.map(FileRecord::history))),
+            linked: false,
             process_old: standing == Standing::Stale && file.is_some_and(|file| file.is_current(owner)),
             by: last_change(sight.entry, file, owner),
             judged: Judged::new(standing, there, file, owner),
+        }
+    }
+
+    /// With the number of names that the file has.
+    pub(super) fn with_links(self, links: u32) -> Self {
+        Self {
+            linked: links > 1,
+            ..self
         }
     }
 
@@ -130,6 +146,10 @@ impl Finding {
         strictness: Strictness,
     ) -> Decision {
         let (intent, there) = subject;
+        if intent == Intent::Remove && there == There::Regular && self.own_name && self.linked {
+            // A name of the owner's own making, and another leads to the file: nobody's content goes with it.
+            return Decision::Allow(Keep::Yes);
+        }
         let decide = |case: &Case| strictness.decide(case, policy);
         let mut case = Case {
             intent,
@@ -263,7 +283,8 @@ impl Mount {
                     file: file.as_deref(),
                     there: present.map(|present| present.key),
                 };
-                Finding::of(&sight, present.as_ref())
+                let links = subject.there.map_or(0, |(_, stat, _)| stat.nlink);
+                Finding::of(&sight, present.as_ref()).with_links(links)
             })
     }
 
@@ -304,6 +325,8 @@ impl Mount {
                 changed_at: by.map(|change| change.at),
                 step: reason.step,
                 why: reason.why,
+                writer: subject.under_way.and_then(|changing| self.writer(reason, changing)),
+                kept: None,
             };
             let details = self.details(who, subject, &reason, (errno, again));
             guard
@@ -315,6 +338,13 @@ impl Mount {
         } else {
             Ok(())
         }
+    }
+
+    /// The process that is writing, where it is what stands in the way and can be seen.
+    fn writer(&self, reason: Reason, changing: Changing) -> Option<Writer> {
+        (reason.why == Why::BeingWritten && self.options().pids_visible)
+            .then(|| writer_of(&changing))
+            .flatten()
     }
 
     /// Copies content that is about to be overwritten in place, and that its owner has not seen, to the attic.
@@ -342,6 +372,9 @@ impl Mount {
         let StoreError::Sys(cause) = &error else {
             return error.into();
         };
+        if self.is_stuck(subject, cause.errno()) {
+            return error.into();
+        }
         // Whatever it is that keeps it from the attic: reading it first needs no attic.
         log::warn!("content nobody has seen could not be kept: {cause}");
         let readable = subject.there.is_none_or(|(_, stat, _)| may_read(who, stat));
@@ -360,6 +393,21 @@ impl Mount {
             Err(refused) => refused,
             Ok(()) => error.into(),
         }
+    }
+
+    /// Whether the directory itself lets nobody but others take the file away: reading it first would not help.
+    fn is_stuck(&self, subject: &Subject<'_>, errno: i32) -> bool {
+        let (Some(dir), Some((_, file, _))) = (&subject.at.dir, subject.there) else {
+            return false;
+        };
+        let user = sys::geteuid();
+        errno == c::EPERM
+            && file.uid != user
+            && self
+                .guard()
+                .store
+                .stat(dir)
+                .is_ok_and(|dir| dir.permissions() & 0o1000 != 0 && dir.uid != user)
     }
 
     /// Keeps a displaced file in the attic, or drops it.
@@ -387,55 +435,72 @@ impl Guard {
     pub(super) fn note_kept(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) {
         self.events().kept.add();
         self.record_kept(slot, owner, operation, at, size);
-        self.store.attic().note(&KeptInfo {
-            id: slot.name().to_string_lossy().into_owned(),
-            owner: self.owners().name(owner).to_string(),
-            operation: operation.to_owned(),
-            path: self.path_of(at),
-            at: clock::now().sec,
+        self.store.attic().note(&KeptInfo::now(
+            slot.name().to_string_lossy().into_owned(),
+            self.owners().name(owner).to_string(),
+            operation,
+            self.real_path_of(at),
             size,
-        });
+        ));
     }
 
     /// The path of a name below the root, for people.
     pub(super) fn path_of(&self, at: &At) -> String {
-        let mut names = vec![at.name.to_string_lossy().into_owned()];
+        let path = self.real_path_of(at).into_string();
+        path.unwrap_or_else(|path| path.to_string_lossy().into_owned())
+    }
+
+    /// The path of a name below the root, exactly.
+    pub(super) fn real_path_of(&self, at: &At) -> OsString {
+        let mut names = vec![at.name.clone()];
         let mut dir = at.dir.clone();
         while let Some(node) = dir {
             let place = node.place();
             if place.parent.is_none() || names.len() > 512 {
                 break;
             }
-            names.push(place.name.to_string_lossy().into_owned());
+            names.push(place.name.clone());
             dir = place.parent;
         }
         names.reverse();
-        names.join("/")
+        names.join(OsStr::new("/"))
     }
 
     /// Who is to be credited with a change of a file that was not seen happening. Its lock is held.
     pub(super) fn credit(&self, node: &Node, stat: &Stat, state: &FileState) -> Author {
         let author = credit(state);
+        if let Author::Owner(_) = author
+            && all_are_closing(state)
+            && self.has_moved(node, stat)
+            && (!self.watches() || node.is_touched_outside())
+        {
+            // It was credited with its own changes when it flushed, and may have closed it since.
+            return Author::Several;
+        }
         if author != Author::Outsider || state.mappers.is_empty() {
             return author;
         }
-        let known = self
-            .ledger
-            .with_known_file(node.key(), |record| record.token() == stat.token());
-        if known != Some(false) {
+        if !self.has_moved(node, stat) {
             return author;
         }
         // Something has changed, and somebody may have stored it through a mapping.
         let mut mapped = state
             .mappers
             .iter()
-            .filter(|(_, pid)| sys::maps_writable(*pid, stat.ino))
-            .map(|(owner, _)| *owner);
+            .filter(|mapper| sys::maps_writable(mapper.pid, stat.ino))
+            .map(|mapper| mapper.owner);
         match mapped.next() {
             None => Author::Outsider,
             Some(owner) if mapped.all(|other| other == owner) => Author::Owner(owner),
             Some(_) => Author::Several,
         }
+    }
+
+    /// Whether a file that is known is another version now.
+    fn has_moved(&self, node: &Node, stat: &Stat) -> bool {
+        self.ledger
+            .with_known_file(node.key(), |record| record.token() != stat.token())
+            == Some(true)
     }
 
     pub(super) fn author_name(&self, author: Author) -> String {
@@ -444,37 +509,6 @@ impl Guard {
             Author::Owner(owner) => self.owners().name(owner).to_string(),
             Author::Outsider => guard::OUTSIDE.to_owned(),
             Author::Several => guard::SEVERAL.to_owned(),
-        }
-    }
-
-    /// O3: the owner reads the file, reached by this name. The file's lock is held.
-    ///
-    /// What another owner is in the middle of changing is no version: reading it observes nothing.
-    pub(super) fn observe_read(
-        &self,
-        (owner, process): (OwnerId, Option<guard::Process>),
-        at: &At,
-        present: &Present,
-        state: &FileState,
-    ) {
-        if change_unsettled(state, owner).is_some() {
-            return;
-        }
-        self.events().observation(owner);
-        let moved = self.ledger.with_file(present, |file| {
-            let moved = !file.is_current(owner);
-            file.observe(owner, process);
-            moved.then(|| file.generation())
-        });
-        if let Some(generation) = moved
-            && self.events().is_recording_observations()
-        {
-            self.record_read((owner, process), at, present, generation);
-        }
-        if let Some(key) = at.entry() {
-            self.ledger.with_entry_of(key, present.key, |entry| {
-                entry.observe_present(owner, process, present.key);
-            });
         }
     }
 }
@@ -523,7 +557,8 @@ fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str 
         | Why::ProcessHoldsOld
         | Why::LostRace
         | Why::NotRegular
-        | Why::NothingThere => reason.rule(),
+        | Why::NothingThere
+        | Why::RulesFixed => reason.rule(),
     }
 }
 

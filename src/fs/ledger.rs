@@ -162,6 +162,22 @@ impl Ledger {
         }
     }
 
+    /// O3, by a name: the owner has read `file` there. Where the name has come to lead elsewhere meanwhile, that is what the
+    /// owner knows of it.
+    pub(crate) fn observe_present(&self, key: EntryKey, owner: OwnerId, process: Option<Process>, file: FileKey) {
+        let mut shard = self.entries.lock(&key);
+        if !shard.contains(&key) {
+            make_room(&mut shard, self.limit, EntryRecord::is_idle);
+        }
+        let generation = || Generation(self.counter.fetch_add(1, Ordering::AcqRel) + 1);
+        let record = shard.get_or_insert_with(key, || EntryRecord::new(Some(file), generation()));
+        if record.bound() == Some(file) {
+            record.observe_present(owner, process, file);
+        } else {
+            record.observe_former(owner, file);
+        }
+    }
+
     /// Looks at the record of a name whose binding the caller itself is about to note.
     pub(crate) fn with_entry_unchecked<R>(
         &self,

@@ -33,6 +33,8 @@ pub struct Entry {
 pub struct Attr {
     /// The node id, which is the inode number wherever that is free.
     pub ino: u64,
+    /// Tells files apart that have the same node id one after the other.
+    pub generation: u32,
     /// What the backing filesystem says, adjusted for what only the mount knows.
     pub stat: Stat,
     /// How long the kernel may remember them.
@@ -47,6 +49,9 @@ impl Mount {
     /// [`FsError::Absent`] where the kernel may remember it as long as a name.
     pub fn lookup(&self, caller: &Caller, parent: u64, name: &OsStr) -> Result<Entry> {
         if let Some(found) = self.lookup_virtual(caller, parent, name) {
+            return found;
+        }
+        if let Some(found) = self.lookup_by_number(caller, parent, name) {
             return found;
         }
         let dir = self.node(parent)?;
@@ -166,6 +171,7 @@ impl Mount {
         let is_root = self.guard().store.root().id() == node.id();
         Attr {
             ino: if is_root { stat.ino } else { node.id() },
+            generation: if is_root { 0 } else { short(node.key().generation) },
             stat,
             ttl,
         }
@@ -206,4 +212,10 @@ impl Mount {
         let fd = self.guard().store.fd(&node)?;
         Ok(sys::statfs(&*fd)?)
     }
+}
+
+/// The kernel keeps 32 bits of a generation.
+fn short(generation: u64) -> u32 {
+    let [a, b, c, d, ..] = generation.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }

@@ -5,6 +5,7 @@
 
 mod absent;
 mod activity;
+mod again;
 mod allow;
 mod attr;
 mod cache;
@@ -32,6 +33,7 @@ mod lookup;
 mod mount;
 mod moved;
 mod names;
+mod observe;
 mod open;
 #[doc(hidden)]
 pub mod probe;
@@ -55,7 +57,7 @@ pub use caller::Caller;
 pub use difference::Difference;
 pub use errno::{FsError, Result, errno_text, refusal_errno};
 pub use explained::{
-    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View,
+    Asker, Changed, Explained, Explanation, Holder, KeptCopy, Operation, Outcome, Question, Told, View, Writing,
 };
 pub use handle::{IoMode, Opened};
 pub use lookup::{Attr, Entry};
@@ -73,7 +75,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::audit::Events;
 use crate::clock;
-use crate::guard::{CacheRule, OwnerId};
+use crate::guard::CacheRule;
 use crate::owner::Owners;
 use crate::store::{AtticLimits, Node, Store, StoreError};
 use crate::sync::Mutex;
@@ -130,6 +132,8 @@ pub struct Guard {
     options: GuardOptions,
     mounts: Mutex<Vec<Weak<Mount>>>,
     next_mount: AtomicU64,
+    /// Held while it is said how access times move.
+    settling: Mutex<()>,
     /// Files waiting for publication, for the one-second bound.
     pub(crate) waiting: Mutex<Vec<Weak<Node>>>,
     /// Moves when a directory is renamed: levels derived from places are derived again.
@@ -146,8 +150,6 @@ pub struct Guard {
     root_path: Option<PathBuf>,
     /// The file of rules was changed through a mount.
     rules_move: AtomicBool,
-    /// Who was last told that the rules cannot be changed from inside, and in which second.
-    rules_told: Mutex<(OwnerId, i64)>,
     /// For hashes of names that nobody can foresee.
     names: RandomState,
     /// Guarded under whatever name they have: kept known, so that this is not forgotten.
@@ -225,6 +227,7 @@ impl Guard {
             options,
             mounts: Mutex::new(Vec::new()),
             next_mount: AtomicU64::new(1),
+            settling: Mutex::default(),
             waiting: Mutex::new(Vec::new()),
             places: AtomicU64::new(1),
             derived: level::Derived::default(),
@@ -233,7 +236,6 @@ impl Guard {
             allowances: allow::Allowances::default(),
             root_path,
             rules_move: AtomicBool::new(false),
-            rules_told: Mutex::new((OwnerId::NOBODY, 0)),
             names: RandomState::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -274,9 +276,7 @@ impl Guard {
 
     /// Begins a mount.
     pub fn add_mount(self: &Arc<Self>, options: MountOptions) -> Arc<Mount> {
-        if options.policy.cache == CacheRule::Coherent && options.pids_visible {
-            self.begin_watch();
-        }
+        let watched = options.policy.cache == CacheRule::Coherent && options.pids_visible;
         let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
         let mount = Arc::new(Mount::new(Arc::clone(self), id, options));
         mount.tell_virtual_name();
@@ -284,17 +284,23 @@ impl Guard {
         mounts.retain(|known| known.strong_count() > 0);
         mounts.push(Arc::downgrade(&mount));
         drop(mounts);
+        if watched {
+            self.begin_watch();
+        }
         self.settle_access_times();
         mount
     }
 
-    /// All mounts are served by one mount of the guard's own: access times stand still where all of them want that.
+    /// All mounts are served by one mount of the guard's own: access times move as all of them want, else as behind them.
     pub(super) fn settle_access_times(&self) {
+        let settling = self.settling.lock();
         let mounts = self.mounts();
-        if !mounts.is_empty() {
-            self.store
-                .keep_access_times(mounts.iter().all(|mount| mount.options().noatime));
+        let mut wishes = mounts.iter().map(|mount| mount.options().access_times);
+        if let Some(first) = wishes.next() {
+            let wish = first.filter(|_| wishes.all(|wish| wish == first));
+            self.store.move_access_times(wish);
         }
+        drop(settling);
     }
 
     /// The mounts there are.

@@ -30,7 +30,7 @@ use crate::owner::{Attribution, OwnerBy};
 use crate::rules::Rule;
 use crate::store::{Node, ROOT_ID, libc_flags as c};
 use crate::sync::{Mutex, Sharded};
-use crate::sys;
+use crate::sys::{self, AccessTimes};
 
 /// Seconds after which an answered open is certainly on the kernel's books.
 const SETTLE_SECONDS: i64 = 2;
@@ -48,8 +48,8 @@ pub struct MountOptions {
     pub multi_user: bool,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Access times stand still.
-    pub noatime: bool,
+    /// How access times are to move, where it was said.
+    pub access_times: Option<AccessTimes>,
     /// The only user and group there are in the user namespace of the mount. Files of others are shown as theirs: the
     /// kernel would let nobody write to a file whose owner it cannot name. Who may do what is decided by the daemon's
     /// own credentials, as on the backing filesystem.
@@ -118,7 +118,7 @@ impl Mount {
             label: String::new(),
             multi_user: false,
             read_only: false,
-            noatime: false,
+            access_times: None,
             only_ids: None,
             pids_visible: false,
             rules: RuleOptions::default(),

@@ -10,21 +10,19 @@ use std::sync::atomic::Ordering;
 
 use super::Guard;
 use super::caller::{At, Who};
-use super::errno::{FsError, Result, errno_text};
+use super::errno::{FsError, Result, errno_text, refusal_errno};
+use super::events::level_name;
 use super::explained::Operation;
 use super::mount::Mount;
+use crate::audit::Details;
 use crate::clock;
+use crate::guard::{Code, Intent, Level, Reason, Refusal, Step, There, Why};
 use crate::rules::{FILE_NAME, IGNORE_NAME};
-use crate::store::{Node, libc_flags as c};
-
-/// What stands in the way of a change.
-pub(super) const RULES_FIXED: &str = "the rules of this directory cannot be changed from inside it";
-/// What helps.
-pub(super) const CHANGE_OUTSIDE: &str = "change them outside the mount, or mount with --rules-writable";
+use crate::store::Node;
 
 impl Mount {
     /// Refuses to bind, unbind or rename the name of the file of rules.
-    pub(super) fn refuse_rules_name(&self, who: &Who, operation: &str, dir: &Node, name: &OsStr) -> Result<()> {
+    pub(super) fn refuse_rules_name(&self, who: &Who, operation: &'static str, dir: &Node, name: &OsStr) -> Result<()> {
         if name == FILE_NAME && dir.id() == self.guard().store.root().id() {
             return self.refuse_rules(who, operation);
         }
@@ -32,29 +30,49 @@ impl Mount {
     }
 
     /// Refuses to change the file of rules, whatever name it was reached by.
-    pub(super) fn refuse_rules_file(&self, who: &Who, operation: &str, node: &Node) -> Result<()> {
+    pub(super) fn refuse_rules_file(&self, who: &Who, operation: &'static str, node: &Node) -> Result<()> {
         if self.guard().is_rules_file(node) {
             return self.refuse_rules(who, operation);
         }
         Ok(())
     }
 
-    fn refuse_rules(&self, who: &Who, operation: &str) -> Result<()> {
+    /// Also where the mount only observes: the rules are not the owners' there either.
+    fn refuse_rules(&self, who: &Who, operation: &'static str) -> Result<()> {
         if self.options().rules.writable {
             return Ok(());
         }
-        // Once a second is enough for whoever tries again and again.
-        let now = (who.owner, clock::now().sec);
-        if std::mem::replace(&mut *self.guard().rules_told.lock(), now) == now {
-            return Err(FsError::Errno(c::EROFS));
-        }
-        let line = format!(
-            "refused: {operation} {FILE_NAME}: {}: {RULES_FIXED}; {CHANGE_OUTSIDE}",
-            errno_text(c::EROFS)
-        );
-        log::warn!(target: "unclobber::refusal", "{line}");
-        self.guard().events().notices.tell(Some(who.owner), &line);
-        Err(FsError::Errno(c::EROFS))
+        let guard = self.guard();
+        let reason = Reason {
+            code: Code::RulesFixed,
+            step: Step::ChangeOutside,
+            why: Why::RulesFixed,
+            intent: Intent::Edit,
+            there: There::Regular,
+        };
+        let errno = refusal_errno(reason.code, reason.intent, reason.there);
+        let refusal = Refusal {
+            operation,
+            path: FILE_NAME.to_owned(),
+            code: reason.code,
+            errno_text: errno_text(errno),
+            owner: guard.owners().name(who.owner).to_string(),
+            changed_by: None,
+            changed_at: None,
+            step: reason.step,
+            why: reason.why,
+            writer: None,
+            kept: None,
+        };
+        let details = Details {
+            actor: self.refused_actor(who),
+            errno,
+            level: level_name(Level::Guard),
+            rule: reason.rule(),
+            ..Details::default()
+        };
+        guard.events().refused(clock::now(), who.owner, true, refusal, details);
+        Err(FsError::Refused(reason))
     }
 
     /// A name was bound or unbound, or what it leads to was changed: rules may say something else now.

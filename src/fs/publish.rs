@@ -128,7 +128,7 @@ impl Guard {
 
     /// A lost publication: the winner is untouched, the loser's bytes go to the attic.
     fn lost(&self, staged: &Staged, winner: Winner) -> FsError {
-        self.keep_lost(staged);
+        let kept = self.keep_lost(staged);
         let there = match winner {
             Winner::Regular => There::Regular,
             Winner::Directory => There::Directory,
@@ -164,9 +164,12 @@ impl Guard {
             changed_at,
             step,
             why,
+            writer: None,
+            kept,
         };
         let details = Details {
             errno: refusal_errno(code, Intent::Create, there),
+            intent: Some(Intent::Create),
             level: level_name(self.level_for_all(None, Some(&staged.dir), &staged.name, None)),
             rule: "S5",
             ..Details::default()
@@ -190,10 +193,11 @@ impl Guard {
         (Some(crate::guard::OUTSIDE.to_owned()), now.map(|(_, stat)| stat.ctime))
     }
 
-    fn keep_lost(&self, staged: &Staged) {
+    /// Keeps what was written; where.
+    fn keep_lost(&self, staged: &Staged) -> Option<String> {
         let size = sys::stat(&*staged.file).map_or(0, |stat| stat.size);
         if size == 0 || !self.store.attic().is_on() {
-            return;
+            return None;
         }
         let at = At {
             dir: Some(Arc::clone(&staged.dir)),
@@ -202,10 +206,14 @@ impl Guard {
             locked: true,
         };
         match self.store.attic().keep_open_file(&*staged.file) {
-            Ok(slot) => self.note_kept(&slot, staged.owner, "create", &at, size),
+            Ok(slot) => {
+                self.note_kept(&slot, staged.owner, "create", &at, size);
+                Some(slot.name().to_string_lossy().into_owned())
+            }
             Err(error) => {
                 self.events().not_kept.add();
                 log::error!("the content of a lost creation could not be kept: {error}");
+                None
             }
         }
     }

@@ -92,6 +92,9 @@ impl Mount {
             }
         };
         if done.is_ok() {
+            self.guard()
+                .touched
+                .renamed(who.owner, (&from, old_name), (&to, new_name));
             self.name_changed(&from, old_name);
             self.name_changed(&to, new_name);
         }
@@ -301,7 +304,7 @@ impl Mount {
                         return Ok(());
                     }
                     Ok(Exchange::Removed) => {
-                        self.note_links(displaced);
+                        self.note_removed(who, (displaced, stat), state);
                         return Ok(());
                     }
                     Err(error) => {
@@ -319,7 +322,7 @@ impl Mount {
                 if let Some(state) = state {
                     state.in_attic = keep;
                     if last {
-                        note_taken_away(state, who.owner, stat);
+                        note_taken_away(state, (who.owner, "rename"), stat, Some(&slot).filter(|_| keep));
                     }
                 }
                 self.settle_slot(Some(slot), keep, who, "rename", &target.at, stat.size);
@@ -352,6 +355,14 @@ impl Mount {
                 Ok(done?)
             }
         }
+    }
+
+    /// What was renamed over could not go to the attic.
+    fn note_removed(&self, who: &Who, (displaced, stat): (&Arc<Node>, &Stat), state: Option<&mut FileState>) {
+        if let Some(state) = state.filter(|_| stat.nlink <= 1) {
+            note_taken_away(state, (who.owner, "rename"), stat, None);
+        }
+        self.note_links(displaced);
     }
 
     fn taken_by_no_file(&self, who: &Who, target: &End, winner: Winner) -> FsError {

@@ -47,9 +47,11 @@ fn run(guard: &Weak<Guard>) {
             }
             if ticks.is_multiple_of(RULES) || guard.rules_moved() {
                 guard.refresh_rules();
+                guard.rest_watch();
             }
             if ticks.is_multiple_of(SLOW) {
                 guard.tidy();
+                guard.store.forget_numbers();
             } else if guard.store.attic().is_filling() {
                 guard.tidy_attic();
             }

@@ -126,6 +126,7 @@ impl Mount {
             ..root
         };
         Ok(Attr {
+            generation: 0,
             ino: id,
             stat,
             ttl: Duration::ZERO,

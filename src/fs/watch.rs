@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::Guard;
 use crate::store::{Node, libc_flags as c};
 use crate::sync::Mutex;
-use crate::sys::{SysError, Watch, WatchEvent};
+use crate::sys::{Watch, WatchEvent};
 
 /// Time between the first event and the look at all that have come.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -40,12 +40,17 @@ pub(super) struct Watcher {
     full: AtomicBool,
     /// Something went wrong: nothing may be remembered any more.
     blind: AtomicBool,
+    /// There is no mount: nothing is watched meanwhile.
+    resting: AtomicBool,
+    /// Held while that changes.
+    turn: Mutex<()>,
 }
 
 impl Guard {
     fn watcher(&self) -> Option<&Watcher> {
         let watcher = self.watcher.get()?.as_ref()?;
-        (!watcher.blind.load(Ordering::Acquire)).then_some(watcher)
+        let sees = !watcher.blind.load(Ordering::Acquire) && !watcher.resting.load(Ordering::Acquire);
+        sees.then_some(watcher)
     }
 
     /// Whether outsiders' changes are watched, at least those in directories that are looked into.
@@ -100,9 +105,11 @@ impl Guard {
         }
     }
 
-    /// Begins to watch, once; where that cannot be done the kernels remember nothing.
+    /// Begins to watch, or goes on, for a mount that is among the guard's already; where that cannot be done the kernels
+    /// remember nothing.
     pub(super) fn begin_watch(self: &Arc<Self>) {
-        self.watcher
+        let watcher = self
+            .watcher
             .get_or_init(|| match self.store.watch(self.options.watch_directories) {
                 Ok((watch, by_directory)) => {
                     let watcher = Watcher {
@@ -113,6 +120,8 @@ impl Guard {
                         marks: AtomicU64::new(0),
                         full: AtomicBool::new(false),
                         blind: AtomicBool::new(false),
+                        resting: AtomicBool::new(false),
+                        turn: Mutex::new(()),
                     };
                     self.start_thread().then_some(watcher)
                 }
@@ -121,6 +130,44 @@ impl Guard {
                     None
                 }
             });
+        if let Some(watcher) = watcher {
+            self.go_on_watching(watcher);
+        }
+    }
+
+    fn go_on_watching(&self, watcher: &Watcher) {
+        let _turn = watcher.turn.lock();
+        if !watcher.resting.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(error) = self.store.watch_again(&watcher.watch) {
+            self.lose_sight(watcher, &error);
+        }
+        // What has happened meanwhile was not seen.
+        self.store.each_node(|node| {
+            node.note_no_capability(false);
+            node.note_touched_outside();
+        });
+        watcher.resting.store(false, Ordering::Release);
+    }
+
+    /// Watches nothing while there is no mount: every change on the filesystem, wherever it is made, would go on costing
+    /// something.
+    pub(super) fn rest_watch(&self) {
+        let Some(Some(watcher)) = self.watcher.get() else {
+            return;
+        };
+        let _turn = watcher.turn.lock();
+        // Marks of directories stand, and cost something only there.
+        let needless = !watcher.by_directory && self.mounts().is_empty() && !watcher.blind.load(Ordering::Acquire);
+        if !needless || watcher.resting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = self.store.watch_nothing(&watcher.watch) {
+            log::warn!("the watch for changes goes on without a mount: {error}");
+            watcher.resting.store(false, Ordering::Release);
+        }
+        self.catch_up();
     }
 
     fn start_thread(self: &Arc<Self>) -> bool {
@@ -167,7 +214,7 @@ impl Guard {
     }
 
     /// Nothing can be watched any more: said once, and from now on nothing is remembered.
-    fn lose_sight(&self, watcher: &Watcher, error: &SysError) {
+    fn lose_sight(&self, watcher: &Watcher, error: &dyn std::fmt::Display) {
         if !watcher.blind.swap(true, Ordering::AcqRel) {
             log::error!("outsiders' changes cannot be watched any more, the kernel asks each time: {error}");
             self.for_caching(super::mount::Mount::doubt_everything);

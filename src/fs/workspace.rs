@@ -259,7 +259,7 @@ impl Guard {
     /// Says something to everybody who follows refusals, and in the log.
     fn tell_all(&self, line: &str) {
         log::warn!("{line}");
-        self.events().notices.tell(None, line);
+        self.events().notices.tell(None, line, FILE_NAME);
     }
 
     /// The name of an ignore file is bound or unbound through a mount: what is found there then, however old, says nothing

@@ -5,8 +5,8 @@
 use smallvec::SmallVec;
 
 use super::history::History;
-use super::version::{Change, Generation};
-use super::views::ProcessViews;
+use super::version::{Author, Change, Generation};
+use super::views::{ProcessViews, Seen};
 use super::{FileKey, OwnerId, Process};
 
 /// What an owner saw at a name last.
@@ -108,12 +108,27 @@ impl EntryRecord {
             Ok(index) => self.owners[index] = view,
             Err(index) => self.owners.insert(index, view),
         }
-        self.processes.observe(owner, process, at);
+        self.processes.observe(owner, process, Seen::nothing(at));
     }
 
     /// O3, through this name: the owner, by this process, has read `file` here.
     pub fn observe_present(&mut self, owner: OwnerId, process: Option<Process>, file: FileKey) {
         self.observe(owner, process, EntryView::Present(file));
+    }
+
+    /// O3, noted late: the owner has read `file` through this name, which leads elsewhere by now.
+    pub fn observe_former(&mut self, owner: OwnerId, file: FileKey) {
+        if owner == OwnerId::NOBODY {
+            return;
+        }
+        if let Err(index) = self.position(owner) {
+            let view = OwnerView {
+                owner,
+                saw: Saw::Other(Box::new(file)),
+                generation: Generation(0),
+            };
+            self.owners.insert(index, view);
+        }
     }
 
     /// O2: the owner was told that there is something, and no more. It no longer knows the name as absent.
@@ -130,7 +145,11 @@ impl EntryRecord {
         self.advance(bound, change);
         if owner != OwnerId::NOBODY {
             self.see(owner, bound.map_or(EntryView::Absent, EntryView::Present));
-            self.processes.advance(owner, process, self.generation);
+            let seen = Seen {
+                generation: self.generation,
+                miss: bound.is_none(),
+            };
+            self.processes.advance(owner, process, seen);
         }
     }
 
@@ -155,10 +174,25 @@ impl EntryRecord {
         seen.is_none_or(|seen| seen < change.generation)
     }
 
-    /// Whether the process's own last view is older than the last binding by anybody but its owner.
+    /// Whether it was this owner who led the name to what is there, and nobody else has changed that file, of which this is
+    /// the history, since then.
     #[must_use]
-    pub fn process_is_old(&self, owner: OwnerId, process: Process) -> bool {
-        self.processes.is_old(owner, process, &self.history)
+    pub fn is_own(&self, owner: OwnerId, there: Option<FileKey>, file: Option<&History>) -> bool {
+        let Some(made) = self.history.last() else { return false };
+        let changed = file.and_then(|file| file.last_foreign(owner));
+        owner != OwnerId::NOBODY
+            && there.is_some()
+            && self.bound == there
+            && made.author == Author::Owner(owner)
+            && changed.is_none_or(|changed| changed.generation < made.generation)
+    }
+
+    /// Whether the process's own last view is older than the last binding by anybody but its owner, and not still true:
+    /// a process that was told that nothing is there, where nothing is, holds no copy of anything.
+    #[must_use]
+    pub fn process_is_old(&self, owner: OwnerId, process: Process, there: Option<FileKey>) -> bool {
+        let still_true = || there.is_none() && self.processes.is_miss(owner, process);
+        self.processes.is_old(owner, process, &self.history) && !still_true()
     }
 
     /// The process was refused and told to read: the owner's next read or miss here counts as the process's own.
@@ -198,7 +232,11 @@ impl EntryRecord {
     fn observe(&mut self, owner: OwnerId, process: Option<Process>, saw: EntryView) {
         if owner != OwnerId::NOBODY {
             self.see(owner, saw);
-            self.processes.observe(owner, process, self.generation);
+            let seen = Seen {
+                generation: self.generation,
+                miss: saw == EntryView::Absent,
+            };
+            self.processes.observe(owner, process, seen);
         }
     }
 

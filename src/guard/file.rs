@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::history::History;
 use super::version::{Author, Change, Generation};
-use super::views::ProcessViews;
+use super::views::{ProcessViews, Seen};
 use super::{OwnerId, Process, Timestamp, Token};
 
 /// What an owner knows of the content it has just changed.
@@ -171,7 +171,7 @@ impl FileRecord {
     pub fn observe(&mut self, owner: OwnerId, process: Option<Process>) {
         if owner != OwnerId::NOBODY {
             self.see(owner);
-            self.processes.observe(owner, process, self.generation);
+            self.processes.observe(owner, process, Seen::there(self.generation));
         }
     }
 
@@ -194,7 +194,7 @@ impl FileRecord {
         self.see(owner);
         let is_old = || process.is_some_and(|process| self.process_is_old(owner, process));
         if produced == Produced::Whole || !is_old() {
-            self.processes.advance(owner, process, self.generation);
+            self.processes.advance(owner, process, Seen::there(self.generation));
         }
     }
 

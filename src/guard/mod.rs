@@ -29,6 +29,6 @@ pub use levels::Level;
 pub use policy::{
     CacheRule, CreateRule, DurabilityRule, Mode, PassthroughRule, Policy, RemoveRule, UnseenRule, ViewRule,
 };
-pub use refusal::{Code, OUTSIDE, Refusal, SEVERAL, Step, Why, age, printable};
+pub use refusal::{Code, OUTSIDE, RULES_FIXED, Refusal, SEVERAL, SHOW, Step, Why, Writer, age, printable};
 pub use standing::{Sight, Standing, foreign, process_holds_old, standing};
 pub use version::{Author, Change, Generation};

@@ -18,6 +18,8 @@ pub enum Code {
     NotFound,
     /// What is there is no regular file.
     NotRegularFile,
+    /// It is the workspace's own file of rules, which owners may not change.
+    RulesFixed,
     /// The backing filesystem failed.
     IoError,
 }
@@ -31,6 +33,7 @@ impl Code {
             Self::StaleVersion => "FS_STALE_VERSION",
             Self::NotFound => "FS_NOT_FOUND",
             Self::NotRegularFile => "FS_NOT_REGULAR_FILE",
+            Self::RulesFixed => "FS_RULES_FIXED",
             Self::IoError => "FS_IO_ERROR",
         }
     }
@@ -59,6 +62,8 @@ pub enum Step {
     ChooseAnotherName,
     /// The caller may not read the file.
     MakeReadable,
+    /// The rules are for whoever is outside.
+    ChangeOutside,
     /// The backing filesystem failed.
     CheckBacking,
 }
@@ -80,6 +85,7 @@ impl Step {
             Self::MakeReadable => {
                 "have it allowed with `unclobber allow`, or make the file readable and read it, then retry"
             }
+            Self::ChangeOutside => "change them outside the mount, or mount with --rules-writable",
             Self::CheckBacking => "check the underlying filesystem, then retry",
         }
     }
@@ -93,7 +99,7 @@ impl Step {
             Self::LookThenCreate => "still not looked at again: ",
             Self::WaitThenRead => "still not closed: ",
             Self::MakeReadable => "still not readable: ",
-            Self::CreateInstead | Self::ChooseAnotherName | Self::CheckBacking => "still so: ",
+            Self::CreateInstead | Self::ChooseAnotherName | Self::ChangeOutside | Self::CheckBacking => "still so: ",
         }
     }
 }
@@ -125,13 +131,30 @@ pub enum Why {
     NotRegular,
     /// Nothing is there.
     NothingThere,
+    /// It is the file of rules.
+    RulesFixed,
 }
 
 /// What `changed_by` says when the change did not come through a mount.
 pub const OUTSIDE: &str = "outside the mount";
 
+/// What stands in the way of a change of the file of rules.
+pub const RULES_FIXED: &str = "the rules of this directory cannot be changed from inside it";
+
+/// The command that prints what is kept in the attic.
+pub const SHOW: &str = "unclobber attic show";
+
 /// What `changed_by` says when one of several owners made the change.
 pub const SEVERAL: &str = "several owners";
+
+/// A process that is writing a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writer {
+    /// The name of its command.
+    pub command: String,
+    /// Its number.
+    pub pid: u32,
+}
 
 /// One refusal, as it is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,6 +177,10 @@ pub struct Refusal {
     pub step: Step,
     /// What is wrong.
     pub why: Why,
+    /// Of a change under way: the process that makes it, where that is known.
+    pub writer: Option<Writer>,
+    /// Where in the attic that is which the owner has written, and which is not at the path.
+    pub kept: Option<String>,
 }
 
 impl Refusal {
@@ -185,30 +212,54 @@ impl Refusal {
             Why::NeverRead => format!("changed {}, and {owner} has not read it", self.by_whom(now)),
             Why::ChangedSince => format!("changed {} since {owner} read it", self.by_whom(now)),
             Why::GoneSince => format!("removed {} since {owner} read it", self.by_whom(now)),
-            Why::BeingWritten => format!("{} is still writing it", self.who_since(now)),
+            Why::BeingWritten => format!(
+                "{} is still writing it, and reading it does not help before that is closed",
+                self.who_since(now)
+            ),
             Why::TakenAway => format!(
-                "removed or replaced {} while {owner} was writing it, and what {owner} wrote since then is kept in the attic",
-                self.by_whom(now)
+                "removed or replaced {} while {owner} was writing it{}",
+                self.by_whom(now),
+                self.not_there()
             ),
             Why::ProcessHoldsOld => {
                 let by_whom = self.by_whom(now);
                 format!("changed {by_whom} since this program read it (another program of {owner} has read it since)")
             }
             Why::LostRace => format!(
-                "created {} at the same moment, and {owner} has not read it",
-                self.by_whom(now)
+                "created {} at the same moment, and {owner} has not read it{}",
+                self.by_whom(now),
+                self.not_there()
             ),
-            Why::NotRegular => "what is there is not a regular file".to_owned(),
-            Why::NothingThere => "nothing is there".to_owned(),
+            Why::NotRegular => format!("what is there is not a regular file{}", self.not_there()),
+            Why::NothingThere => format!("nothing is there{}", self.not_there()),
+            Why::RulesFixed => RULES_FIXED.to_owned(),
         }
     }
 
-    /// `owner "b", since 3 s ago,`, as far as it is known.
+    /// Where that is which the owner has written, if it is not where it was to be.
+    fn not_there(&self) -> String {
+        let owner = quoted(&self.owner);
+        match (&self.kept, self.why) {
+            (Some(id), _) => format!(
+                ": what {owner} wrote is NOT in the file at this path, it is kept in the attic as {id} (outside the mount: \
+                 `{SHOW} {id}`)"
+            ),
+            (None, Why::TakenAway) => {
+                format!(": what {owner} wrote is NOT in the file at this path, and nothing was kept")
+            }
+            (None, _) => String::new(),
+        }
+    }
+
+    /// `owner "b" (sh, process 7), who opened it 3 s ago,`, as far as it is known.
     fn who_since(&self, now: Timestamp) -> String {
-        let who = match self.changed_by.as_deref() {
+        let mut who = match self.changed_by.as_deref() {
             Some(owner) => format!("owner {}", quoted(owner)),
             None => "somebody else".to_owned(),
         };
+        if let Some(Writer { command, pid }) = &self.writer {
+            who = format!("{who} ({}, process {pid})", printable(command));
+        }
         match self.changed_at {
             Some(at) => format!("{who}, who opened it {},", age(at, now)),
             None => who,

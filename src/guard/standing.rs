@@ -70,7 +70,7 @@ pub fn process_holds_old(sight: &Sight<'_>) -> bool {
     let by_name = || {
         sight
             .entry
-            .is_some_and(|entry| entry.process_is_old(sight.owner, process))
+            .is_some_and(|entry| entry.process_is_old(sight.owner, process, sight.there))
     };
     sight.rule == ViewRule::Process && (by_file() || by_name())
 }

@@ -14,21 +14,53 @@ use super::{OwnerId, Process};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessView {
     start: u64,
-    /// The generation, and in the lowest bit whether the process was refused: then the owner's next observation, by any of
-    /// its processes, counts as its own.
+    /// The generation, and in the lowest bits whether what it saw was that nothing is there, and whether the process was
+    /// refused: then the owner's next observation, by any of its processes, counts as its own.
     seen: u64,
     owner: OwnerId,
     tgid: u32,
 }
 
+/// What a process saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Which version.
+    pub(super) generation: Generation,
+    /// That nothing is there.
+    pub(super) miss: bool,
+}
+
+impl Seen {
+    /// That something is there.
+    pub(super) const fn there(generation: Generation) -> Self {
+        Self {
+            generation,
+            miss: false,
+        }
+    }
+
+    /// That nothing is there.
+    pub(super) const fn nothing(generation: Generation) -> Self {
+        Self { generation, miss: true }
+    }
+}
+
+const REFUSED: u64 = 1;
+const MISS: u64 = 2;
+const BITS: u32 = 2;
+
 impl ProcessView {
-    fn new(owner: OwnerId, process: Process, generation: Generation) -> Self {
+    fn new(owner: OwnerId, process: Process, seen: Seen) -> Self {
         Self {
             start: process.start,
-            seen: generation.0 << 1,
+            seen: Self::packed(seen),
             owner,
             tgid: process.tgid,
         }
+    }
+
+    fn packed(seen: Seen) -> u64 {
+        seen.generation.0 << BITS | if seen.miss { MISS } else { 0 }
     }
 
     fn process(&self) -> Process {
@@ -39,20 +71,24 @@ impl ProcessView {
     }
 
     fn generation(&self) -> Generation {
-        Generation(self.seen >> 1)
+        Generation(self.seen >> BITS)
+    }
+
+    fn is_miss(&self) -> bool {
+        self.seen & MISS != 0
     }
 
     fn is_refused(&self) -> bool {
-        self.seen & 1 == 1
+        self.seen & REFUSED != 0
     }
 
     fn refuse(&mut self) {
-        self.seen |= 1;
+        self.seen |= REFUSED;
     }
 
-    /// Sees a generation; whether it was refused stays, or is over.
-    fn see(&mut self, generation: Generation, stays: bool) {
-        self.seen = generation.0 << 1 | (self.seen & u64::from(stays));
+    /// Sees a version; whether it was refused stays, or is over.
+    fn see(&mut self, seen: Seen, stays: bool) {
+        self.seen = Self::packed(seen) | if stays { self.seen & REFUSED } else { 0 };
     }
 }
 
@@ -61,25 +97,30 @@ impl ProcessView {
 pub(super) struct ProcessViews(SmallVec<[ProcessView; 1]>);
 
 impl ProcessViews {
-    /// The process (if it is known) saw `generation`; those of the same owner that wait for it saw it too.
-    pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
+    /// The process (if it is known) has seen this; those of the same owner that wait for it saw it too.
+    pub(super) fn observe(&mut self, owner: OwnerId, process: Option<Process>, seen: Seen) {
         let first = self.0.partition_point(|view| view.owner < owner);
         let of_owner = self.0[first..].iter_mut().take_while(|view| view.owner == owner);
         of_owner
             .filter(|view| view.is_refused())
-            .for_each(|view| view.see(generation, false));
+            .for_each(|view| view.see(seen, false));
         let Some(process) = process else { return };
         match self.position(owner, process) {
-            Ok(index) => self.0[index].see(generation, true),
-            Err(index) => self.0.insert(index, ProcessView::new(owner, process, generation)),
+            Ok(index) => self.0[index].see(seen, true),
+            Err(index) => self.0.insert(index, ProcessView::new(owner, process, seen)),
         }
     }
 
     /// Moves the view of a process that has one. Never makes one: whoever writes need not hold a copy.
-    pub(super) fn advance(&mut self, owner: OwnerId, process: Option<Process>, generation: Generation) {
+    pub(super) fn advance(&mut self, owner: OwnerId, process: Option<Process>, seen: Seen) {
         if let Some(view) = process.and_then(|process| self.find_mut(owner, process)) {
-            view.see(generation, false);
+            view.see(seen, false);
         }
+    }
+
+    /// Whether the process was told that nothing is there, and has seen nothing there since.
+    pub(super) fn is_miss(&self, owner: OwnerId, process: Process) -> bool {
+        self.position(owner, process).is_ok_and(|index| self.0[index].is_miss())
     }
 
     /// Whether the process holds a copy older than the last change by anybody else.

@@ -24,6 +24,10 @@ pub struct Explained {
     pub through: Option<PathBuf>,
     /// Levels for single executables that differ.
     pub commands: Vec<(PathBuf, Level, String)>,
+    /// Something is at the path.
+    pub is_there: bool,
+    /// Where nothing is: what would hold for a directory there, and why, if that is something else.
+    pub as_directory: Option<(Level, String)>,
 }
 
 /// The walk: a root, and the rules there are.
@@ -54,9 +58,21 @@ impl<'a> Explainer<'a> {
         Self { root, rules }
     }
 
-    /// What decides for `path`, below the root.
+    /// What decides for `path`, below the root. What is not there is taken for what it would have to be: above the last name
+    /// for directories; and of the last name it is told what would hold for a file, and for a directory.
     #[must_use]
     pub fn explain(&self, path: &Path) -> Explained {
+        let mut found = self.explain_as(path, false);
+        if !found.is_there {
+            let as_directory = self.explain_as(path, true);
+            if as_directory.level != found.level {
+                found.as_directory = Some((as_directory.level, as_directory.why));
+            }
+        }
+        found
+    }
+
+    fn explain_as(&self, path: &Path, as_directory: bool) -> Explained {
         let names: Vec<&OsStr> = path
             .components()
             .filter_map(|part| match part {
@@ -75,7 +91,8 @@ impl<'a> Explainer<'a> {
         let mut dir = sys::dup(self.root).ok();
         let mut ignores = Vec::new();
         let mut here = PathBuf::new();
-        for name in names {
+        let (last, mut is_there) = (names.len().saturating_sub(1), true);
+        for (number, name) in names.into_iter().enumerate() {
             if let Some(dir) = &dir
                 && let Ok(Some((file, _))) = read_ignore_file(dir)
             {
@@ -84,16 +101,23 @@ impl<'a> Explainer<'a> {
             }
             here.push(name);
             let inner = dir.as_ref().and_then(|dir| sys::open_child(dir, name).ok());
-            let is_dir = inner
-                .as_ref()
-                .is_some_and(|inner| sys::stat(inner).is_ok_and(|stat| stat.is_dir()));
+            let is_dir = match &inner {
+                Some(inner) => sys::stat(inner).is_ok_and(|stat| stat.is_dir()),
+                None => {
+                    is_there = false;
+                    number < last || as_directory
+                }
+            };
             let built_in = built_in(dir.as_ref(), name, is_dir);
             for audience in &mut audiences {
                 self.step(audience, &here, name, is_dir, built_in, &ignores);
             }
             dir = inner.filter(|_| is_dir);
         }
-        self.tell(path, &audiences)
+        Explained {
+            is_there,
+            ..self.tell(path, &audiences)
+        }
     }
 
     fn step(
@@ -136,6 +160,8 @@ impl<'a> Explainer<'a> {
                 why: String::new(),
                 through: None,
                 commands: Vec::new(),
+                is_there: true,
+                as_directory: None,
             };
         };
         let differing = others.iter().filter(|other| other.grade.level != general.grade.level);
@@ -149,6 +175,8 @@ impl<'a> Explainer<'a> {
             through: (general.decided_at != path && general.grade.by != By::Default)
                 .then(|| general.decided_at.clone()),
             commands: commands.collect(),
+            is_there: true,
+            as_directory: None,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use super::list::check_pattern;
+
 /// A compiled glob.
 #[derive(Debug)]
 pub struct Glob(Gitignore);
@@ -11,10 +13,12 @@ impl Glob {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(glob: &str) -> Result<Self, ignore::Error> {
+    pub fn new(glob: &str) -> Result<Self, String> {
+        check_pattern(glob)?;
         let mut builder = GitignoreBuilder::new("");
-        builder.add_line(None, glob)?;
-        builder.build().map(Self)
+        let told = |error: ignore::Error| error.to_string();
+        builder.add_line(None, glob).map_err(told)?;
+        builder.build().map(Self).map_err(told)
     }
 
     /// Whether it matches a path from the root, or a directory above it.

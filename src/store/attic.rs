@@ -9,32 +9,20 @@
     reason = "a lock is held from the check to the change on purpose"
 )]
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
-
-use super::home::Home;
-use super::kept::Gone;
+use super::home::{self, HOMES, Home, list};
+use super::journal::KeptInfo;
 use super::libc_flags as c;
 use super::{Result, copy};
 use crate::clock;
 use crate::guard::Timestamp;
 use crate::sync::Mutex;
 use crate::sys::{self, Stat};
-
-/// Names tried for the attic's home, in order, where an earlier one is taken by something else.
-pub(super) const HOMES: [&str; 3] = [".unclobber", ".unclobber.1", ".unclobber.2"];
-/// The file that marks a home as ours.
-const MARKER: &str = "format";
-const MARKER_TEXT: &[u8] = b"unclobber store 1\n";
-pub(super) const JOURNAL: &str = "kept.jsonl";
-const NEW_JOURNAL: &str = "kept.jsonl.new";
-pub(super) const ATTIC: &str = "attic";
 
 /// Bounds of the attic.
 #[derive(Debug, Clone, Copy)]
@@ -72,23 +60,6 @@ impl Slot {
     }
 }
 
-/// What is noted about a kept file: one line of the journal.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct KeptInfo {
-    /// The kept file's name in the attic.
-    pub id: String,
-    /// The owner whose change displaced it.
-    pub owner: String,
-    /// The operation.
-    pub operation: String,
-    /// Where it was, below the root of the tree.
-    pub path: String,
-    /// When, in seconds since the epoch.
-    pub at: i64,
-    /// Its size in bytes.
-    pub size: u64,
-}
-
 /// The attic of one tree.
 #[derive(Debug)]
 pub struct Attic {
@@ -112,12 +83,9 @@ const SHARE: u64 = 8;
 
 impl Attic {
     pub(super) fn new(root: Arc<OwnedFd>, limits: AtticLimits) -> Self {
-        let name = HOMES.into_iter().find(|name| usable(&root, name)).unwrap_or(HOMES[0]);
+        let name = home::choose(&root);
         if name != HOMES[0] {
-            log::warn!(
-                "{} is taken by something else; displaced content is kept in {name}",
-                HOMES[0]
-            );
+            log::warn!("displaced content is kept in {name}");
         }
         Self {
             root,
@@ -146,7 +114,7 @@ impl Attic {
     /// something of their own there since.
     #[must_use]
     pub fn is_own(&self, name: &OsStr) -> bool {
-        name == self.name && (self.has_home() || usable(&self.root, self.name))
+        name == self.name && (self.has_home() || home::usable(&self.root, self.name))
     }
 
     fn has_home(&self) -> bool {
@@ -166,32 +134,12 @@ impl Attic {
             return Err(sys::SysError::new("keep (the attic is off)", c::EOPNOTSUPP).into());
         }
         let mut slot = self.home.lock();
-        // Whoever prunes from outside takes the empty attic away.
-        if let Some(home) = slot.as_ref()
-            && sys::stat(&home.attic).is_ok_and(|stat| stat.nlink > 0)
-        {
+        if let Some(home) = slot.as_ref().filter(|home| home.is_there()) {
             return Ok(Arc::clone(home));
         }
-        let home = Arc::new(self.make_home()?);
+        let home = Arc::new(Home::make(&self.root, self.name)?);
         *slot = Some(Arc::clone(&home));
         Ok(home)
-    }
-
-    fn make_home(&self) -> Result<Home> {
-        if !usable(&self.root, self.name) {
-            log::warn!("{} is something else's by now: nothing can be kept", self.name);
-            return Err(sys::SysError::new("mkdirat", c::EEXIST).into());
-        }
-        let home = make_dir(&*self.root, OsStr::new(self.name))?;
-        // The owner of the tree must be able to remove it; the files in it keep their own modes and owners.
-        let root = sys::stat(&*self.root)?;
-        if sys::stat(&home)?.uid != root.uid {
-            sys::chown(&home, Some(root.uid), Some(root.gid))?;
-        }
-        write_once(&home, MARKER, MARKER_TEXT)?;
-        write_once(&home, ".gitignore", b"*\n")?;
-        let attic = make_dir(&home, OsStr::new(ATTIC))?;
-        Ok(Home::new(home, attic))
     }
 
     fn fresh_slot(&self) -> Slot {
@@ -283,7 +231,11 @@ impl Attic {
             }
             copy::copy_content(source, copy)?;
         }
-        copy::copy_owner_and_mode(copy, stat)?;
+        if let Err(error) = copy::copy_owner_and_mode(copy, stat) {
+            // What an ordinary user keeps of a file of somebody else is that user's copy.
+            log::debug!("a copy in the attic is not its owner's: {error}");
+            copy::copy_mode_alone(copy, stat)?;
+        }
         for error in copy::copy_rest(source, copy, stat) {
             log::debug!("a copy in the attic is without an attribute: {error}");
         }
@@ -322,10 +274,17 @@ impl Attic {
         self.added.fetch_add(info.size, Ordering::Relaxed);
         let mut line = serde_json::to_vec(info).unwrap_or_default();
         line.push(b'\n');
-        let noted = self.known_home().and_then(|home| home.note(&line)).and_then(|noted| {
-            // Somebody may have taken it away, or there was nothing to note yet.
-            if noted { Ok(true) } else { self.home()?.note_anew(&line) }
-        });
+        let noted = self
+            .known_home()
+            .and_then(|home| home.journal.note(&line))
+            .and_then(|noted| {
+                // Somebody may have taken it away, or there was nothing to note yet.
+                if noted {
+                    return Ok(true);
+                }
+                let home = self.home()?;
+                home.journal.note_anew(&home.home, &line)
+            });
         if let Err(error) = noted {
             log::warn!("a kept file could not be noted in the attic's journal: {error}");
         }
@@ -368,51 +327,13 @@ impl Attic {
         }
         if left < kept.len() {
             log::info!("the attic dropped {} files past its bounds", kept.len() - left);
-            if let Err(error) = Self::shorten_journal(&home) {
+            let shortened =
+                list(&home.attic).and_then(|left| home.journal.shorten(&home.home, &left.into_iter().collect()));
+            if let Err(error) = shortened {
                 log::warn!("the attic's journal could not be shortened: {error}");
             }
         }
         Ok((left, total))
-    }
-
-    /// Writes the journal anew without the notes of files that are gone.
-    fn shorten_journal(home: &Home) -> Result<()> {
-        let mut open = home.journal.lock();
-        *open = None;
-        let (old, new) = (OsStr::new(JOURNAL), OsStr::new(NEW_JOURNAL));
-        let journal = sys::open_at(&home.home, old, c::O_RDONLY, 0)?;
-        let text = read_all(&journal)?;
-        let left: HashSet<OsString> = list(&home.attic)?.into_iter().collect();
-        let mut kept = Vec::new();
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            let noted = serde_json::from_slice::<KeptInfo>(line).map(|note| note.id);
-            let id = noted.or_else(|_| serde_json::from_slice::<Gone>(line).map(|line| line.id));
-            if id.is_ok_and(|id| !left.contains(OsStr::new(&id))) {
-                continue;
-            }
-            if !line.is_empty() {
-                kept.extend_from_slice(line);
-            }
-        }
-        remove_if_there(&home.home, NEW_JOURNAL)?;
-        let file = sys::open_at(&home.home, new, c::O_WRONLY | c::O_CREAT | c::O_EXCL, 0o600)?;
-        sys::pwrite(&file, &kept, 0)?;
-        Ok(sys::rename_at(&home.home, new, &home.home, old, 0)?)
-    }
-
-    /// Ends a last line of the journal that was torn when a guard was killed, so that nothing is added to it.
-    fn mend_journal(home: &Home) -> Result<()> {
-        let _one_writer = home.journal.lock();
-        let journal = match sys::open_at(&home.home, OsStr::new(JOURNAL), c::O_RDWR, 0o600) {
-            Err(error) if error.errno() == c::ENOENT => return Ok(()),
-            other => other?,
-        };
-        let size = sys::stat(&journal)?.size;
-        let mut last = [b'\n'];
-        if size > 0 && sys::pread(&journal, &mut last, size - 1)? == 1 && last != [b'\n'] {
-            sys::pwrite_append(&journal, b"\n")?;
-        }
-        Ok(())
     }
 
     /// Cleans up after a guard that was killed, and brings the attic within its bounds.
@@ -420,9 +341,14 @@ impl Attic {
     /// # Errors
     /// When the attic cannot be looked through.
     pub fn begin(&self, now: Timestamp) -> Result<()> {
+        if self.is_on() {
+            let known = self.home.lock();
+            if known.is_none() {
+                home::clear_unfinished(&self.root);
+            }
+        }
         if let Some(home) = self.existing_home() {
-            remove_if_there(&home.home, NEW_JOURNAL)?;
-            Self::mend_journal(&home)?;
+            home.journal.mend(&home.home)?;
         }
         self.prune(now).map(drop)
     }
@@ -444,7 +370,7 @@ impl Attic {
     /// Lets go of the home, and removes it if nothing is kept in it.
     pub fn retire(&self) {
         let Some(home) = self.existing_home() else { return };
-        remove_home(&self.root, self.name, &home.home, &home.attic);
+        home::remove(&self.root, self.name, &home.home, &home.attic);
         *self.home.lock() = None;
     }
 }
@@ -461,104 +387,6 @@ fn drop_parts(home: &Home, now: Timestamp) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Removes a home, with its journal, if nothing is kept in it.
-pub(super) fn remove_home(root: &OwnedFd, name: &str, home: &OwnedFd, attic: &OwnedFd) {
-    let empty = list(attic).is_ok_and(|names| names.is_empty());
-    if empty {
-        let gone = sys::rmdir_at(home, OsStr::new(ATTIC))
-            .and_then(|()| remove_if_there(home, JOURNAL))
-            .and_then(|()| remove_if_there(home, NEW_JOURNAL))
-            .and_then(|()| remove_if_there(home, ".gitignore"))
-            .and_then(|()| remove_if_there(home, MARKER))
-            .and_then(|()| sys::rmdir_at(root, OsStr::new(name)));
-        if let Err(error) = gone {
-            log::debug!("the empty attic stays: {error}");
-        }
-    }
-}
-
-/// Whether a home belongs to the owner of the tree or to us: what others have put there is not ours to trust.
-fn is_trusted(root: &OwnedFd, home: &OwnedFd) -> bool {
-    let (Ok(root), Ok(home)) = (sys::stat(root), sys::stat(home)) else {
-        return false;
-    };
-    home.is_dir() && (home.uid == root.uid || home.uid == sys::geteuid())
-}
-
-/// Whether `name` is free, or a home of ours.
-fn usable(root: &OwnedFd, name: &str) -> bool {
-    match sys::open_child(root, OsStr::new(name)) {
-        Ok(home) => has_marker(&home).unwrap_or(false) && is_trusted(root, &home),
-        Err(error) => error.errno() == c::ENOENT,
-    }
-}
-
-/// Whether a directory is marked as a home of ours.
-pub(super) fn has_marker(home: &OwnedFd) -> sys::Result<bool> {
-    match sys::stat_at(home, OsStr::new(MARKER)) {
-        Ok(stat) => Ok(stat.is_file()),
-        Err(error) if error.errno() == c::ENOENT => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// All that a file holds.
-pub(super) fn read_all(file: &OwnedFd) -> sys::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let length = sys::pread(file, &mut buffer, text.len() as u64)?;
-        if length == 0 {
-            return Ok(text);
-        }
-        text.extend_from_slice(&buffer[..length]);
-    }
-}
-
-fn make_dir(parent: impl AsFd + Copy, name: &OsStr) -> Result<OwnedFd> {
-    match sys::mkdir_at(parent, name, 0o700) {
-        Ok(()) => {}
-        Err(error) if error.errno() == c::EEXIST => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(sys::open_at(parent, name, c::O_RDONLY | c::O_DIRECTORY, 0)?)
-}
-
-fn write_once(dir: &OwnedFd, name: &str, text: &[u8]) -> Result<()> {
-    match sys::open_at(dir, OsStr::new(name), c::O_WRONLY | c::O_CREAT | c::O_EXCL, 0o600) {
-        Ok(file) => {
-            sys::pwrite(&file, text, 0)?;
-            Ok(())
-        }
-        Err(error) if error.errno() == c::EEXIST => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn remove_if_there(dir: &OwnedFd, name: &str) -> sys::Result<()> {
-    match sys::unlink_at(dir, OsStr::new(name)) {
-        Err(error) if error.errno() != c::ENOENT => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-pub(super) fn list(dir: &OwnedFd) -> Result<Vec<OsString>> {
-    let dir = sys::reopen(dir, c::O_RDONLY | c::O_DIRECTORY)?;
-    let mut names = Vec::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let batch = sys::read_dir_entries(&dir, &mut buffer)?;
-        if batch.is_empty() {
-            return Ok(names);
-        }
-        names.extend(
-            batch
-                .map(|entry| entry.name.to_owned())
-                .filter(|name| name != "." && name != ".."),
-        );
-    }
 }
 
 pub(super) fn slot_time(name: &OsStr) -> Option<i64> {

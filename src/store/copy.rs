@@ -51,6 +51,11 @@ pub(super) fn copy_owner_and_mode(to: &OwnedFd, stat: &Stat) -> sys::Result<()> 
     sys::chmod(to, stat.permissions())
 }
 
+/// Gives a copy whose owner is another the permissions of the original: set-user-ID is for the owner it does not have.
+pub(super) fn copy_mode_alone(to: &OwnedFd, stat: &Stat) -> sys::Result<()> {
+    sys::chmod(to, stat.permissions() & 0o777)
+}
+
 /// Gives the copy the extended attributes and, last, the times of the original; what could not be given.
 pub(super) fn copy_rest(from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> Vec<SysError> {
     let mut failed = Vec::new();

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::attic::{self, ATTIC, HOMES, JOURNAL, KeptInfo};
+use super::attic;
+use super::home::{self, ATTIC, HOMES};
+use super::journal::{Gone, JOURNAL, KeptInfo, append_line, read_all};
 use super::libc_flags as c;
 use super::{Result, copy};
 use crate::sys::{self, Stat, SysError};
@@ -44,6 +46,18 @@ pub struct Kept {
     pub readable: bool,
 }
 
+impl Kept {
+    fn without_content(note: KeptInfo) -> Self {
+        Self {
+            id: note.id.clone(),
+            at: attic::slot_time(OsStr::new(&note.id)),
+            note: Some(note),
+            file: None,
+            readable: false,
+        }
+    }
+}
+
 /// All that is known of an attic.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
@@ -51,6 +65,15 @@ pub struct Listing {
     pub kept: Vec<Kept>,
     /// Numbers of the journal's lines that cannot be read.
     pub unreadable_lines: Vec<usize>,
+}
+
+/// What a journal says.
+#[derive(Debug, Default)]
+struct Lines {
+    notes: Vec<KeptInfo>,
+    /// Those that left, or were about to: it says nothing of a file that is there.
+    gone: HashSet<String>,
+    unreadable: Vec<usize>,
 }
 
 /// How a kept file came back.
@@ -62,47 +85,49 @@ pub enum Restored {
     Copied(Vec<SysError>),
 }
 
-/// A line of the journal about a kept file that has left the attic.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Gone {
-    pub(super) id: String,
-    pub(super) gone: String,
-}
-
 impl KeptFiles {
     /// The attic of the directory `root`, if it has one.
     ///
     /// # Errors
     /// When it is there and cannot be looked into.
     pub fn open(root: &OwnedFd) -> Result<Option<Self>> {
+        let (mut of_others, mut refused) = (None, None);
         for name in HOMES {
-            let home = match sys::open_at(root, OsStr::new(name), c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0) {
-                Ok(home) => home,
-                Err(error) if matches!(error.errno(), c::ENOENT | c::ENOTDIR | c::ELOOP) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            match attic::has_marker(&home) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(error) => return Err(error.into()),
+            match Self::open_home(root, name) {
+                // Another user's guard may have a home of its own in this tree.
+                Ok(Some(found)) if home::is_trusted(root, &found.home) => return Ok(Some(found)),
+                Ok(Some(found)) => of_others = of_others.or(Some(found)),
+                Ok(None) => {}
+                Err(error) if error.is(c::EACCES) => refused = refused.or(Some(error)),
+                Err(error) => return Err(error),
             }
-            return match sys::open_at(
-                &home,
-                OsStr::new(ATTIC),
-                c::O_RDONLY | c::O_DIRECTORY | c::O_NOFOLLOW,
-                0,
-            ) {
-                Ok(attic) => Ok(Some(Self {
-                    root: sys::dup(root)?,
-                    name,
-                    home,
-                    attic,
-                })),
-                Err(error) if error.errno() == c::ENOENT => Ok(None),
-                Err(error) => Err(error.into()),
-            };
         }
-        Ok(None)
+        match (of_others, refused) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn open_home(root: &OwnedFd, name: &'static str) -> Result<Option<Self>> {
+        let home = match sys::open_at(root, OsStr::new(name), c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0) {
+            Ok(home) => home,
+            Err(error) if matches!(error.errno(), c::ENOENT | c::ENOTDIR | c::ELOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if !home::has_marker(&home)? {
+            return Ok(None);
+        }
+        let flags = c::O_RDONLY | c::O_DIRECTORY | c::O_NOFOLLOW;
+        match sys::open_at(&home, OsStr::new(ATTIC), flags, 0) {
+            Ok(attic) => Ok(Some(Self {
+                root: sys::dup(root)?,
+                name,
+                home,
+                attic,
+            })),
+            Err(error) if error.errno() == c::ENOENT => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Lists what is kept, noted or not, and what was noted and is no longer there.
@@ -111,7 +136,7 @@ impl KeptFiles {
     /// When the attic or its journal cannot be read at all.
     pub fn list(&self) -> Result<Listing> {
         let mut kept = BTreeMap::new();
-        for name in attic::list(&self.attic)? {
+        for name in home::list(&self.attic)? {
             // Whatever else somebody has put there is not ours to show.
             let Some(id) = name.to_str().filter(|id| is_id(id)) else {
                 continue;
@@ -120,22 +145,23 @@ impl KeptFiles {
                 kept.insert(id.to_owned(), found);
             }
         }
-        let (notes, unreadable_lines) = self.notes()?;
-        for note in notes {
-            let id = note.id.clone();
-            kept.entry(id.clone())
-                .or_insert_with(|| Kept {
-                    at: attic::slot_time(OsStr::new(&id)),
-                    id,
-                    note: None,
-                    file: None,
-                    readable: false,
-                })
-                .note = Some(note);
+        let lines = self.lines()?;
+        for note in lines.notes {
+            let Some(found) = kept.get_mut(&note.id) else {
+                // What left was noted as that, or what was to come never came.
+                if !lines.gone.contains(&note.id) && note.ino.is_none() {
+                    kept.insert(note.id.clone(), Kept::without_content(note));
+                }
+                continue;
+            };
+            let is_of_it = |file: Stat| note.ino.is_none_or(|ino| file.ino == ino);
+            if found.file.is_none_or(is_of_it) {
+                found.note = Some(note);
+            }
         }
         Ok(Listing {
             kept: kept.into_values().collect(),
-            unreadable_lines,
+            unreadable_lines: lines.unreadable,
         })
     }
 
@@ -155,15 +181,15 @@ impl KeptFiles {
         }))
     }
 
-    /// The notes of the journal but for those of files that were restored or dropped, and the lines that are no notes.
-    fn notes(&self) -> Result<(Vec<KeptInfo>, Vec<usize>)> {
+    /// What the journal says.
+    fn lines(&self) -> Result<Lines> {
+        let mut lines = Lines::default();
         let journal = match sys::open_at(&self.home, OsStr::new(JOURNAL), c::O_RDONLY | c::O_NOFOLLOW, 0) {
             Ok(journal) => journal,
-            Err(error) if error.errno() == c::ENOENT => return Ok((Vec::new(), Vec::new())),
+            Err(error) if error.errno() == c::ENOENT => return Ok(lines),
             Err(error) => return Err(error.into()),
         };
-        let text = attic::read_all(&journal)?;
-        let (mut notes, mut gone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
+        let text = read_all(&journal)?;
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             if line.is_empty() {
                 continue;
@@ -171,15 +197,14 @@ impl KeptFiles {
             if let Ok(note) = serde_json::from_slice::<KeptInfo>(line)
                 && is_id(&note.id)
             {
-                notes.push(note);
+                lines.notes.push(note);
             } else if let Ok(line) = serde_json::from_slice::<Gone>(line) {
-                gone.insert(line.id);
+                lines.gone.insert(line.id);
             } else {
-                unreadable.push(index + 1);
+                lines.unreadable.push(index + 1);
             }
         }
-        notes.retain(|note| !gone.contains(&note.id));
-        Ok((notes, unreadable))
+        Ok(lines)
     }
 
     /// Opens a kept file for reading, with the caller's own rights.
@@ -203,6 +228,8 @@ impl KeptFiles {
             // Whoever may write to the attic's directory could move the file: that is no right to its content.
             sys::access(&file, MAY_READ)?;
         }
+        // Before it leaves, so that whoever is killed meanwhile leaves a list that is true.
+        self.strike(id, "restored");
         let moved = match sys::rename_at(&self.attic, slot, dir, name, c::RENAME_NOREPLACE) {
             Err(error) if error.errno() == c::EINVAL => {
                 sys::link_at(&self.attic, slot, dir, name).and_then(|()| sys::unlink_at(&self.attic, slot))
@@ -210,10 +237,7 @@ impl KeptFiles {
             other => other,
         };
         match moved {
-            Ok(()) => {
-                self.strike(id, "restored");
-                Ok(Restored::Moved)
-            }
+            Ok(()) => Ok(Restored::Moved),
             Err(error) if error.errno() == c::EXDEV && stat.is_file() => {
                 self.restore_copy(id, &stat, dir, name).map(Restored::Copied)
             }
@@ -227,7 +251,7 @@ impl KeptFiles {
     /// # Errors
     /// The filesystem's: ENOENT when nothing is there, EXDEV on another filesystem, EACCES when the caller may not read
     /// the file.
-    pub fn exchange(&self, id: &str, dir: &OwnedFd, name: &OsStr, path: &str) -> Result<String> {
+    pub fn exchange(&self, id: &str, dir: &OwnedFd, name: &OsStr, path: &OsStr) -> Result<String> {
         let slot = OsStr::new(id);
         let file = sys::open_child(&self.attic, slot)?;
         if sys::stat(&file)?.is_file() {
@@ -238,20 +262,20 @@ impl KeptFiles {
         if !there.is_file() {
             return Err(SysError::new("exchange", c::EISDIR).into());
         }
-        sys::rename_at(&self.attic, slot, dir, name, c::RENAME_EXCHANGE)?;
-        // What was there stands under the old id until it has its own: it is kept either way.
         let now = crate::clock::now();
         let fresh = format!("{:010x}-{:08x}-{:08x}", now.sec, now.nsec, std::process::id());
-        sys::rename_at(&self.attic, slot, &self.attic, OsStr::new(&fresh), c::RENAME_NOREPLACE)?;
+        let note = |id: &str, ino| KeptInfo {
+            ino,
+            ..KeptInfo::now(id.to_owned(), UNDO.to_owned(), UNDO, path.to_owned(), there.size)
+        };
+        // What was there stands under the old id until it has its own. That is noted first, each for this very file, so that
+        // whoever is killed on the way leaves a list that is true.
+        self.add_line(&note(id, Some(there.ino)));
+        self.add_line(&note(&fresh, Some(there.ino)));
         self.strike(id, "restored");
-        self.add_line(&KeptInfo {
-            id: fresh.clone(),
-            owner: UNDO.to_owned(),
-            operation: UNDO.to_owned(),
-            path: path.to_owned(),
-            at: now.sec,
-            size: there.size,
-        });
+        sys::rename_at(&self.attic, slot, dir, name, c::RENAME_EXCHANGE)?;
+        sys::rename_at(&self.attic, slot, &self.attic, OsStr::new(&fresh), c::RENAME_NOREPLACE)?;
+        self.add_line(&note(&fresh, None));
         Ok(fresh)
     }
 
@@ -279,15 +303,14 @@ impl KeptFiles {
     /// # Errors
     /// The filesystem's.
     pub fn discard(&self, id: &str) -> Result<()> {
-        match sys::unlink_at(&self.attic, OsStr::new(id)) {
-            Err(error) if error.errno() != c::ENOENT => return Err(error.into()),
-            Ok(()) | Err(_) => {}
-        }
         self.strike(id, "pruned");
-        Ok(())
+        match sys::unlink_at(&self.attic, OsStr::new(id)) {
+            Err(error) if error.errno() != c::ENOENT => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
-    /// Notes that a file has left. Without the note it would be listed as one whose content is missing.
+    /// Notes that a file leaves. Without the note it would be listed as one whose content is missing.
     fn strike(&self, id: &str, gone: &str) {
         self.add_line(&Gone {
             id: id.to_owned(),
@@ -300,7 +323,8 @@ impl KeptFiles {
         text.push(b'\n');
         let flags = c::O_WRONLY | c::O_CREAT | c::O_NOFOLLOW;
         let noted = sys::open_at(&self.home, OsStr::new(JOURNAL), flags, 0o600)
-            .and_then(|journal| sys::pwrite_append(&journal, &text));
+            .map_err(Into::into)
+            .and_then(|journal| append_line(&journal, &text));
         if let Err(error) = noted {
             log::warn!("the attic's journal could not be brought up to date: {error}");
         }
@@ -308,7 +332,7 @@ impl KeptFiles {
 
     /// Removes the attic's directories if nothing is kept. Not while a guard may be about to keep something.
     pub fn retire(self) {
-        attic::remove_home(&self.root, self.name, &self.home, &self.attic);
+        home::remove(&self.root, self.name, &self.home, &self.attic);
     }
 }
 
@@ -317,8 +341,7 @@ fn fill(from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> sys::Result<Vec<SysError>>
     let mut failed = Vec::new();
     if let Err(error) = copy::copy_owner_and_mode(to, stat) {
         failed.push(error);
-        // Set-user-ID is for the owner that the copy does not have.
-        sys::chmod(to, stat.permissions() & 0o777)?;
+        copy::copy_mode_alone(to, stat)?;
     }
     failed.extend(copy::copy_rest(from, to, stat));
     sys::fsync(to)?;

@@ -9,16 +9,19 @@ mod copy;
 mod create;
 mod error;
 mod home;
+mod journal;
 mod kept;
 mod node;
 mod replace;
+mod search;
 mod table;
 mod ticks;
 
-pub use attic::{Attic, AtticLimits, KeptInfo, Slot};
+pub use attic::{Attic, AtticLimits, Slot};
 pub use error::{Result, StoreError, Winner};
+pub use journal::KeptInfo;
 pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
-pub use node::{Changing, DirState, FileState, FileUse, Kind, Node, Place, Staged, TakenAway};
+pub use node::{Changing, DirState, FileState, FileUse, Kind, Mapper, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
 pub use ticks::Ticks;
 
@@ -28,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::guard::FileKey;
+use crate::sync::Mutex;
 use crate::sys::{self, AccessTimes, Handle, Stat, Watch};
 use table::{FdCache, Table};
 
@@ -60,6 +64,8 @@ pub struct Store {
     dev: u64,
     table: Arc<Table>,
     fds: FdCache,
+    /// Where numbers were met, while somebody asks for them.
+    numbers: Mutex<Option<search::Numbers>>,
     features: Features,
     attic: Attic,
     /// Set once `RENAME_EXCHANGE` has been refused by the backing filesystem.
@@ -112,6 +118,7 @@ impl Store {
             mount,
             table,
             fds: FdCache::new(max_fds),
+            numbers: Mutex::default(),
             features: Features {
                 tmpfile,
                 handles,
@@ -123,14 +130,13 @@ impl Store {
         })
     }
 
-    /// Lets access times stand still, or move as on the mount that the root was given on. Only by a mount of our own, so
-    /// that it concerns nobody else.
-    pub fn keep_access_times(&self, still: bool) {
+    /// Lets access times move so, or as on the mount that the root was given on. Only by a mount of our own, so that it
+    /// concerns nobody else.
+    pub fn move_access_times(&self, wish: Option<AccessTimes>) {
         let Some(mount) = self.mount.as_ref().filter(|_| self.is_private) else {
             return;
         };
-        let times = if still { AccessTimes::Still } else { self.access_times };
-        if let Err(error) = sys::set_access_times(mount, times) {
+        if let Err(error) = sys::set_access_times(mount, wish.unwrap_or(self.access_times)) {
             log::info!("access times move as the backing mount says: {error}");
         }
     }
@@ -185,6 +191,22 @@ impl Store {
         }
         self.table.find_by_handle(&self.root, Some(&handle));
         Ok((watch, by_directory))
+    }
+
+    /// Lets a watch rest.
+    ///
+    /// # Errors
+    /// If the root cannot be opened again.
+    pub fn watch_nothing(&self, watch: &Watch) -> Result<()> {
+        Ok(watch.rest(&*self.fd(&self.root)?)?)
+    }
+
+    /// Lets a watch go on.
+    ///
+    /// # Errors
+    /// As of [`Store::watch`].
+    pub fn watch_again(&self, watch: &Watch) -> Result<()> {
+        Ok(watch.resume(&*self.fd(&self.root)?)?)
     }
 
     /// The known node of a file handle.

@@ -10,9 +10,9 @@ use std::sync::{Arc, LazyLock, Weak};
 use smallvec::SmallVec;
 
 use super::table::Table;
-use crate::guard::{FileKey, Level, OwnerId, Timestamp};
+use crate::guard::{FileKey, Level, OwnerId, Process, Timestamp};
 use crate::sync::Mutex;
-use crate::sys::{Handle, Stat};
+use crate::sys::{self, Handle, Stat};
 
 /// What a node is; never changes during the life of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,21 +81,48 @@ pub struct Staged {
 pub struct Changing {
     /// By whom.
     pub owner: OwnerId,
+    /// By which process, where that is known.
+    pub process: Option<Process>,
     /// Through which handle.
     pub handle: (u64, u64),
     /// Since when.
     pub since: Timestamp,
     /// When it was last flushed or synced with data in the file.
     pub settled: Option<Timestamp>,
+    /// When it was last flushed, as at every close.
+    pub flushed: Option<Timestamp>,
     /// Its writes are not judged one by one.
     pub unjudged: bool,
 }
 
+/// A process that has the file open for reading and writing, or had it and has it mapped still: a mapping outlives its handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapper {
+    /// Whose it is.
+    pub owner: OwnerId,
+    /// Its number.
+    pub pid: u32,
+    /// The handle is closed.
+    pub closed: bool,
+}
+
+impl Mapper {
+    /// Whether it may store into the file of this inode number now.
+    #[must_use]
+    pub fn may_store(&self, ino: u64) -> bool {
+        !self.closed || sys::maps_writable(self.pid, ino)
+    }
+}
+
 /// The file's last name was taken away while somebody else was writing the file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct TakenAway {
     /// By whom.
     pub owner: OwnerId,
+    /// By which operation.
+    pub operation: &'static str,
+    /// Its name in the attic, if it is kept.
+    pub kept: Option<String>,
     /// When.
     pub at: Timestamp,
     /// What it held then.
@@ -129,9 +156,8 @@ pub struct FileUse {
     pub changing: Vec<Changing>,
     /// It has lost its last name to another owner than those who write it.
     pub taken_away: Option<Box<TakenAway>>,
-    /// Owners and processes with the file open for reading and writing, who may have mapped it: stores through a mapping
-    /// bring no request.
-    pub mappers: SmallVec<[(OwnerId, u32); 1]>,
+    /// Who may have mapped the file: stores through a mapping bring no request.
+    pub mappers: SmallVec<[Mapper; 1]>,
     /// Handles by which it is being executed.
     pub executing: u32,
     /// Handles through which the file may be mapped for writing past the daemon: its times move unseen meanwhile.

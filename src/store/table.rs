@@ -16,7 +16,7 @@ use crate::sync::{Mutex, Sharded};
 use crate::sys::{self, Handle, Stat};
 
 /// Ids of nodes whose inode number is taken by another live node have this bit.
-const ALTERNATIVE: u64 = 1 << 63;
+pub(super) const ALTERNATIVE: u64 = 1 << 63;
 
 /// The identity of an open file, and its handle where that can be opened again.
 ///
@@ -212,6 +212,15 @@ impl Table {
                     .insert(generation, Weak::clone(&slot.node));
             }
         });
+    }
+
+    /// The live node of an id that is its inode number.
+    pub(super) fn by_id(&self, id: u64) -> Option<Arc<Node>> {
+        let shard = self.nodes.lock(&id);
+        let slot = shard.find(self.hash(id), |slot| slot.id == id && slot.key.ino == id);
+        let node = slot.and_then(|slot| slot.node.upgrade());
+        drop(shard);
+        node
     }
 
     /// The node of a file handle.

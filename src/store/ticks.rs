@@ -16,6 +16,8 @@ use crate::sys::{self, Stat, TimeSet};
 const KERNEL_TICK: Duration = Duration::from_millis(10);
 /// The longest step of a filesystem that keeps no fractions of a second (FAT: 2 s).
 const SECONDS_TICK: Duration = Duration::from_secs(2);
+/// How long a tick that is late is waited for, each time.
+const LATE_TICK: Duration = Duration::from_millis(1);
 /// Pairs of changes by which it is found out.
 const PROBES: usize = 8;
 /// Times a version is looked at again that keeps changing.
@@ -77,13 +79,16 @@ impl Ticks {
         let Some(tick) = self.0 else { return Ok(Some(stat)) };
         let mut stat = stat;
         for _ in 0..TRIES {
-            let Some(left) = left_of(tick, stat.ctime.max(stat.mtime)) else {
+            let latest = stat.ctime.max(stat.mtime);
+            if left_of(tick, latest).is_none() {
                 return Ok(Some(stat));
-            };
+            }
             if tick > KERNEL_TICK {
                 return Ok(None);
             }
-            std::thread::sleep(left);
+            while let Some(left) = left_of(tick, latest) {
+                std::thread::sleep(left);
+            }
             stat = sys::stat(file)?;
         }
         Ok(None)
@@ -138,13 +143,16 @@ impl Drop for Named<'_> {
 
 /// What is left of the tick that a time was taken in; nothing when it is over.
 fn left_of(tick: Duration, at: Timestamp) -> Option<Duration> {
+    left_at(tick, at, clock::now(), sys::coarse_time())
+}
+
+fn left_at(tick: Duration, at: Timestamp, now: Timestamp, coarse: Timestamp) -> Option<Duration> {
     let of = |at: Timestamp| Some(Duration::new(u64::try_from(at.sec).ok()?, at.nsec));
-    let age = of(clock::now())?.checked_sub(of(at)?);
-    match age {
-        // Dated ahead of the clock: by its own tick at most, where nobody has set the time.
-        None => None,
-        Some(age) => tick.checked_sub(age).filter(|left| !left.is_zero()),
-    }
+    // Dated ahead of the clock: by its own tick at most, where nobody has set the time.
+    let age = of(now)?.checked_sub(of(at)?)?;
+    let left = tick.checked_sub(age).filter(|left| !left.is_zero());
+    // A machine that is held up has its ticks late, and a change is still dated by the last.
+    left.or_else(|| (coarse <= at).then_some(LATE_TICK))
 }
 
 /// ext4, xfs, btrfs and tmpfs date finely from Linux 6.13 on.
@@ -184,5 +192,17 @@ mod tests {
         };
         assert_eq!(left_of(KERNEL_TICK, set), None);
         assert_eq!(left_of(KERNEL_TICK, Timestamp { sec: -5, nsec: 0 }), None);
+    }
+
+    #[test]
+    fn a_tick_that_is_late_has_not_ended() {
+        let at = |nsec| Timestamp { sec: 7, nsec };
+        let left = |coarse| left_at(KERNEL_TICK, at(1_000_000), at(50_000_000), coarse);
+        assert_eq!(
+            left(at(1_000_000)),
+            Some(LATE_TICK),
+            "a change now would be dated alike"
+        );
+        assert_eq!(left(at(5_000_000)), None);
     }
 }

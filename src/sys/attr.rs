@@ -65,6 +65,19 @@ pub enum TimeSet {
     At(Timestamp),
 }
 
+/// The time by which the kernel dates changes where it does so coarsely: that of its last tick.
+#[must_use]
+pub fn coarse_time() -> Timestamp {
+    match nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME_COARSE) {
+        Ok(at) => Timestamp {
+            sec: at.tv_sec(),
+            nsec: u32::try_from(at.tv_nsec()).unwrap_or(0),
+        },
+        // Every kernel has this clock; if not, ticks are known by their length alone.
+        Err(_) => Timestamp { sec: i64::MAX, nsec: 0 },
+    }
+}
+
 /// Sets the access time, the modification time, or both.
 pub fn set_times(fd: impl AsFd, atime: Option<TimeSet>, mtime: Option<TimeSet>) -> Result<()> {
     let fd = fd.as_fd();

@@ -147,6 +147,18 @@ pub fn fdatasync(fd: impl AsFd) -> Result<()> {
         .map_err(|errno| SysError::new("fdatasync", errno).fd(fd))
 }
 
+/// Begins to write all changed pages of the file back, without waiting for that to end: a store through a mapping into a
+/// page that is being written back, or has been, moves the file's times again.
+pub fn start_writeback(fd: impl AsFd) -> Result<()> {
+    // A page that was changed again while it is on its way would be passed over: hence the wait for what is on its way.
+    const FLAGS: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    let fd = fd.as_fd();
+    // SAFETY: integers only.
+    retry(|| unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, FLAGS) })
+        .map(drop)
+        .map_err(|errno| SysError::new("sync_file_range", errno).fd(fd))
+}
+
 /// Syncs the whole filesystem of `fd` (which must not be `O_PATH`).
 pub fn syncfs(fd: impl AsFd) -> Result<()> {
     let fd = fd.as_fd();

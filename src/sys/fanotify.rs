@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "libc has no safe wrapper for fanotify's records")]
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -109,12 +109,26 @@ impl Watch {
     pub fn filesystem(dir: impl AsFd) -> Result<Self> {
         let dir = dir.as_fd();
         let watch = Self::begin(libc::FAN_UNLIMITED_QUEUE)?;
-        let fd = &watch.fd;
-        let mark = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
-        // SAFETY: "." is a C string; the rest are integers.
-        check(unsafe { libc::fanotify_mark(fd.as_raw_fd(), mark, MASK, dir.as_raw_fd(), c".".as_ptr()) })
-            .map_err(|errno| SysError::new("fanotify_mark", errno).fd(dir))?;
+        watch.resume(dir)?;
         Ok(watch)
+    }
+
+    /// Goes on watching the filesystem that `dir` lies on.
+    pub fn resume(&self, dir: impl AsFd) -> Result<()> {
+        self.mark(libc::FAN_MARK_ADD, dir.as_fd())
+    }
+
+    /// Watches nothing until it is to go on: each event costs whoever causes it, and whoever reads it.
+    pub fn rest(&self, dir: impl AsFd) -> Result<()> {
+        self.mark(libc::FAN_MARK_REMOVE, dir.as_fd())
+    }
+
+    fn mark(&self, how: libc::c_uint, dir: BorrowedFd<'_>) -> Result<()> {
+        let mark = how | libc::FAN_MARK_FILESYSTEM;
+        // SAFETY: "." is a C string; the rest are integers.
+        check(unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), mark, MASK, dir.as_raw_fd(), c".".as_ptr()) })
+            .map(drop)
+            .map_err(|errno| SysError::new("fanotify_mark", errno).fd(dir))
     }
 
     /// Leaves out what is written through the mount that `on_mount` lies on.

@@ -148,11 +148,24 @@ pub struct Handle {
     pub decodable: bool,
 }
 
+/// `FILEID_INO32_GEN`: the number and the generation, of 32 bits each.
+const INO32_GEN: i32 = 1;
+
 impl Handle {
+    /// A handle of whatever file has this number, as ext2 to ext4 take it: a generation of 0 is any.
+    #[must_use]
+    pub fn of_inode(number: u64) -> Option<Self> {
+        let [a, b, c, d] = u32::try_from(number).ok()?.to_ne_bytes();
+        Some(Self {
+            kind: INO32_GEN,
+            bytes: SmallVec::from_slice(&[a, b, c, d, 0, 0, 0, 0]),
+            decodable: true,
+        })
+    }
+
     /// The inode number, where the handle is known to hold it (`FILEID_INO32_GEN`: ext2 to ext4 and others).
     #[must_use]
     pub fn inode(&self) -> Option<u64> {
-        const INO32_GEN: i32 = 1;
         let bytes: [u8; 8] = self.bytes.as_slice().try_into().ok()?;
         let [a, b, c, d, ..] = bytes;
         (self.kind == INO32_GEN).then(|| u64::from(u32::from_ne_bytes([a, b, c, d])))

@@ -25,12 +25,14 @@ mod stat;
 mod tests;
 mod tty;
 
-pub use attr::{TimeSet, access, chmod, chown, get_xattr, list_xattr, remove_xattr, set_times, set_xattr, truncate};
+pub use attr::{
+    TimeSet, access, chmod, chown, coarse_time, get_xattr, list_xattr, remove_xattr, set_times, set_xattr, truncate,
+};
 pub use call::calls_made;
 pub use cred::{CredScope, Creds, as_caller, keep_serving_capabilities};
 pub use data::{
     Lease, Statfs, clone_content, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite,
-    pwrite_append, seek, statfs, syncfs, write_lease,
+    pwrite_append, seek, start_writeback, statfs, syncfs, write_lease,
 };
 pub use dir::{DirEntries, DirEntry, read_dir_entries, seek_dir};
 pub use error::{Result, SysError};
@@ -41,8 +43,9 @@ pub use fd::{
 pub use flags::{FlagCall, FlagData, file_flags};
 pub use landlock::{enter_domain, has_domains};
 pub use mount::{
-    AccessTimes, FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, make_slave, mount_fuse, open_fuse_device,
-    private_mount, remount, set_access_times, umount, unshare_mount_ns, unshare_user_and_mount_ns,
+    AccessTimes, FuseMount, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, fuse_connection, is_fuse_device, make_slave,
+    mount_fuse, open_fuse_device, private_mount, remount, set_access_times, umount, unshare_mount_ns,
+    unshare_user_and_mount_ns,
 };
 pub use names::{link_at, link_fd_at, mkdir_at, mknod_at, readlink, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use own::{

@@ -57,6 +57,22 @@ pub fn open_fuse_device() -> Result<OwnedFd> {
     open_path(Path::new("/dev/fuse"), libc::O_RDWR)
 }
 
+/// Whether `fd` is an open `/dev/fuse`.
+pub fn is_fuse_device(fd: impl AsFd) -> Result<bool> {
+    let stat = super::stat::stat(fd)?;
+    Ok(stat.kind() == libc::S_IFCHR && (stat.rdev_major, stat.rdev_minor) == (10, 229))
+}
+
+/// The device number of the filesystem that an open `/dev/fuse` has been mounted as; nothing where the kernel does not tell
+/// (before 6.17).
+#[must_use]
+pub fn fuse_connection(fd: impl AsFd) -> Option<u64> {
+    let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+    let told = std::fs::read_to_string(path).ok()?;
+    let minor = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    Some(libc::makedev(0, minor.trim().parse().ok()?))
+}
+
 /// Mounts the FUSE connection of `fuse` on `target` with mount(2).
 pub fn mount_fuse(fuse: impl AsFd, target: &Path, mount: &FuseMount<'_>) -> Result<()> {
     let mut data = format!(

@@ -14,7 +14,10 @@ pub(crate) struct Mount {
 
 impl Mount {
     pub(crate) fn new(tree: &Tree, flags: &[&str]) -> Mount {
-        let path = tree.mount_point();
+        Mount::at(tree, tree.mount_point(), flags)
+    }
+
+    pub(crate) fn at(tree: &Tree, path: PathBuf, flags: &[&str]) -> Mount {
         let mut command = tree.unclobber();
         command
             .arg("mount")

@@ -50,6 +50,13 @@ impl Tree {
         self.base.path().join("mnt")
     }
 
+    /// Another.
+    pub(crate) fn other_mount_point(&self) -> PathBuf {
+        let point = self.base.path().join("mnt2");
+        fs::create_dir_all(&point).expect("a mount point");
+        point
+    }
+
     pub(crate) fn run_time(&self) -> PathBuf {
         self.base.path().join("run")
     }

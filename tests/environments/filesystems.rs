@@ -9,6 +9,7 @@ use nix::errno::Errno;
 
 use crate::common::snapshot::kept;
 use crate::common::tree::{say, tool_is_there};
+use crate::common::wait::{PATIENCE, wait_until};
 use crate::contained::{Place, Who, contained, errno, nothing, text};
 
 /// Fills a fresh directory, mounts it for two owners, and goes through the list.
@@ -450,6 +451,62 @@ fn no_inode_is_left() {
         fs::rename(m.join("c"), m.join("d")).expect("over what was read");
         assert_eq!((text(place.at("d")), place.at("c").exists()), ("c\n".into(), false));
         place.umount(&m);
+    });
+}
+
+// semantics: A1 A9
+#[test]
+fn what_could_not_be_kept_once_can_be_when_there_is_room_again() {
+    let name = "filesystems::what_could_not_be_kept_once_can_be_when_there_is_room_again";
+    contained(name, Who::Root, nothing, |place| {
+        // For the directory itself, and for no part of it but the first.
+        for parts in ["", "x", "x x"] {
+            place.sh_ok("mount -t tmpfs -o nr_inodes=20 none $W; cd $W; echo a > a; echo b > b");
+            let m = place.mount(&place.work(), "m", &["--owner", "A"]);
+            let fill = "cd $W; i=0; while echo x 2>/dev/null > fill$i; do i=$((i + 1)); done; rm fill0; \
+                        j=1; for part in PARTS; do rm fill$j; j=$((j + 1)); done";
+            place.sh_ok(&fill.replace("PARTS", parts));
+            assert_eq!(errno(fs::remove_file(m.join("a"))), Errno::EBUSY, "{parts:?}");
+            assert!(!place.at(".unclobber").exists(), "nothing half-made stays: {parts:?}");
+            place.sh_ok("rm $W/fill*");
+            fs::remove_file(m.join("b")).expect("an unseen file of the baseline");
+            assert!(kept(&place.work(), b"b\n"), "{parts:?}");
+            place.umount(&m);
+            place.sh_ok("kill $(cat $XDG_RUNTIME_DIR/unclobber/*.pid); umount -l $W");
+        }
+    });
+}
+
+// semantics: A4 A7
+#[test]
+fn a_journal_for_which_there_is_no_room_loses_no_note() {
+    let name = "filesystems::a_journal_for_which_there_is_no_room_loses_no_note";
+    contained(name, Who::Root, nothing, |place| {
+        place.sh_ok("mount -t tmpfs -o size=4m,nr_inodes=4k none $W; cd $W; for i in $(seq 600); do echo $i > file-of-a-long-name-$i; done");
+        let run = |script: &str| {
+            let work = place.work().display().to_string();
+            let words = ["--owner", "A", "--linger", "0s", "--attic-age", "1h"];
+            let done = place.unclobber(&[&["run", "-w", &work], &words[..], &["--", "sh", "-c", script]].concat());
+            assert_eq!(done.code, 0, "{done:?}");
+        };
+        run("rm file-of-a-long-name-*");
+        assert!(wait_until(PATIENCE, || place.guards().is_empty()));
+        // The oldest is past its bound, and there is room for a part of a new journal only.
+        place.sh_ok(
+            "cd $W/.unclobber; id=$(ls attic | head -n 1); mv attic/$id attic/0000000001${id#??????????}; \
+             sed -i s/$id/0000000001${id#??????????}/ kept.jsonl; \
+             cd ..; dd if=/dev/zero of=fill bs=4k 2>/dev/null; truncate -s -24K fill",
+        );
+        let id = "0000000001*";
+        run(&format!(
+            "i=0; while [ $i -lt 600 ]; do sleep 0.1; [ -e {}/.unclobber/attic/{id} ] || break; done",
+            "$W"
+        ));
+        let list = place
+            .unclobber(&["attic", "list", &place.work().display().to_string()])
+            .out;
+        assert_eq!(list.matches("removed by A").count(), 600, "{list}");
+        assert!(!list.contains("nothing was noted"), "{list}");
     });
 }
 

@@ -269,3 +269,26 @@ fn no_runtime_directory_that_can_be_trusted() {
         },
     );
 }
+
+/// Asks the guard to serve what is no FUSE connection.
+const ATTACH: &str = r#"
+import glob, os, socket
+for path in '/dev/null', os.environ['W'] + '/f':
+    s = socket.socket(socket.AF_UNIX); s.connect(glob.glob(os.environ['XDG_RUNTIME_DIR'] + '/unclobber/*.sock')[0])
+    line = b'{"v":1,"op":"attach","label":"/w","attribution":{"by":"user"}}\n'
+    socket.send_fds(s, [line], [os.open(path, os.O_RDWR)]); print(s.recv(4096).decode(), end='')
+"#;
+
+#[test]
+fn only_a_fuse_device_is_served() {
+    contained("input::only_a_fuse_device_is_served", Who::Root, nothing, |place| {
+        fs::write(place.at("f"), "no requests").expect("a file");
+        let m = place.mount(&place.work(), "m", &["--owner", "A"]);
+        fs::write(place.base().join("home/attach.py"), ATTACH).expect("the program");
+        let out = place.sh_ok("python3 $B/home/attach.py");
+        let refused = |line: &str| line.contains("\"failed\"") && line.contains("not of /dev/fuse");
+        assert!(out.lines().count() == 2 && out.lines().all(refused), "{out}");
+        let content = fs::read_to_string(m.join("f")).expect("the mount goes on");
+        assert_eq!(content, "no requests");
+    });
+}

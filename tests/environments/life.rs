@@ -158,7 +158,7 @@ fn descriptors(pid: i32) -> usize {
 }
 
 fn counted(place: &Place, name: &str) -> u64 {
-    let status = place.unclobber(&["status"]).out;
+    let status = place.unclobber(&["status", "--verbose"]).out;
     let line = status.lines().find_map(|line| line.trim().strip_prefix(name));
     let number = line.and_then(|rest| rest.trim().parse().ok());
     assert!(number.is_some(), "{name}: {status}");
@@ -192,12 +192,20 @@ fn a_mount_that_has_ended_leaves_nothing_in_the_daemon() {
             use_it("1");
             let guard = place.guards()[0];
             let settled = || counted(place, "known files") <= 2;
-            assert!(wait_until(PATIENCE, settled), "{}", place.unclobber(&["status"]).out);
+            assert!(
+                wait_until(PATIENCE, settled),
+                "{}",
+                place.unclobber(&["status", "--verbose"]).out
+            );
             let (before, threads) = (descriptors(guard), threads(guard));
             for name in ["2", "3", "4"] {
                 use_it(name);
             }
-            assert!(wait_until(PATIENCE, settled), "{}", place.unclobber(&["status"]).out);
+            assert!(
+                wait_until(PATIENCE, settled),
+                "{}",
+                place.unclobber(&["status", "--verbose"]).out
+            );
             assert!(
                 wait_until(PATIENCE, || descriptors(guard) <= before
                     && self::threads(guard) <= threads),
@@ -441,5 +449,25 @@ a = socket.socket(socket.AF_UNIX); a.bind(name); a.listen()\n    b = socket.sock
         });
         let done = place.sh(&format!("cd $W && {deep}"));
         assert_eq!(done.code, 0, "{done:?}");
+    });
+}
+
+#[test]
+fn a_guard_that_ends_takes_away_no_mount_of_others() {
+    let name = "life::a_guard_that_ends_takes_away_no_mount_of_others";
+    contained(name, Who::Root, nothing, |place| {
+        let m = place.mount(&place.work(), "m", &["--owner", "A"]);
+        let other = place.mount(&place.work(), "other", &["--owner", "A"]);
+        let guard = place.guards()[0];
+        let (over, free) = (m.display(), other.display());
+        // Somebody has mounted over it: that name leads to another filesystem now.
+        place.sh_ok(&format!(
+            "mount -t tmpfs none {over} && echo theirs > {over}/f && kill -TERM {guard}"
+        ));
+        assert!(wait_until(PATIENCE, || !lives(guard)), "the guard ends");
+        assert_eq!(place.sh_ok(&format!("cat {over}/f")), "theirs\n");
+        let left = place.sh_ok(&format!("grep -c ' {free} ' /proc/self/mountinfo || true"));
+        assert_eq!(left, "0\n", "its own");
+        place.sh_ok(&format!("umount {over}; umount -l {over}"));
     });
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::common::tree::{say, tool_is_there};
+use crate::common::wait::{PATIENCE, wait_until};
 use crate::contained::{Place, USER, Who, contained, errno, nothing, text};
 
 /// Files of others, as root leaves them.
@@ -119,6 +120,87 @@ fn what_may_be_written_and_neither_read_nor_kept_is_refused() {
     });
 }
 
+/// A directory of root's in which this user may write, with files of root's.
+fn tree_of_another(place: &Place, mode: u32) {
+    for name in ["gone", "replaced", "over"] {
+        fs::write(place.at(name), name).expect("a file");
+        fs::set_permissions(place.at(name), fs::Permissions::from_mode(0o666)).expect("chmod");
+    }
+    chown(place.work(), Some(0), Some(0)).expect("chown");
+    fs::set_permissions(place.work(), fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+fn kept_paths(place: &Place) -> Vec<String> {
+    let work = place.work().display().to_string();
+    let list = place.unclobber(&["attic", "list", "--json", &work]);
+    assert_eq!(list.code, 0, "{list:?}");
+    let all: serde_json::Value = serde_json::from_str(&list.out).expect("JSON");
+    let kept = all["kept"].as_array().expect("a list");
+    kept.iter()
+        .map(|kept| kept["path"].as_str().unwrap_or("not noted").to_owned())
+        .collect()
+}
+
+// semantics: A1 A2 A8
+#[test]
+fn in_a_directory_of_somebody_else_is_kept_what_is_displaced() {
+    let name = "user::in_a_directory_of_somebody_else_is_kept_what_is_displaced";
+    contained(
+        name,
+        Who::User,
+        |place| tree_of_another(place, 0o777),
+        |place| {
+            let done = place.run(
+                "A",
+                "rm gone && cat replaced over && echo new > replaced && echo new > t && mv t over && ls -A",
+            );
+            assert_eq!(done.code, 0, "{done:?}");
+            assert_eq!(done.out, "replacedoverover\nreplaced\n", "{done:?}");
+            assert_eq!(kept_paths(place), ["gone", "replaced", "over"]);
+            for _ in 0..3 {
+                place.sh_ok("$U undo $W");
+            }
+            for name in ["gone", "replaced", "over"] {
+                assert_eq!(text(place.at(name)), name);
+            }
+            place.sh_ok("$U attic prune --all -w $W; kill $(cat $XDG_RUNTIME_DIR/unclobber/*.pid)");
+            let left = || fs::read_dir(place.work()).expect("the tree").count();
+            assert!(
+                wait_until(PATIENCE, || left() == 3),
+                "no litter: {}",
+                place.sh_ok("ls -lA $W")
+            );
+        },
+    );
+}
+
+// semantics: A1 A2 A8 D6
+#[test]
+fn in_a_sticky_directory_of_somebody_else_is_kept_what_may_be_displaced() {
+    let name = "user::in_a_sticky_directory_of_somebody_else_is_kept_what_may_be_displaced";
+    contained(
+        name,
+        Who::User,
+        |place| tree_of_another(place, 0o1777),
+        |place| {
+            // `protected_regular` may keep even root's own shell from opening them with O_CREAT.
+            let change = "cat replaced && python3 -c \"import os; os.truncate('replaced', 0)\" && echo mine > t && cat t > u && mv t u";
+            let done = place.run("A", &format!("! rm -f gone && {change}"));
+            assert_eq!(done.code, 0, "{done:?}");
+            assert!(!done.err.contains("FS_"), "the directory's own answer: {done:?}");
+            assert_eq!(text(place.at("gone")), "gone");
+            assert_eq!(kept_paths(place)[0], "replaced");
+            place.sh_ok("$U attic prune --all -w $W; kill $(cat $XDG_RUNTIME_DIR/unclobber/*.pid)");
+            let left = || fs::read_dir(place.work()).expect("the tree").count();
+            assert!(
+                wait_until(PATIENCE, || left() == 4),
+                "no litter: {}",
+                place.sh_ok("ls -lA $W")
+            );
+        },
+    );
+}
+
 // semantics: S3
 #[test]
 fn mount_by_the_helper_and_staged_creation() {
@@ -142,7 +224,7 @@ fn mount_by_the_helper_and_staged_creation() {
             .expect("published");
         drop(file);
         assert_eq!(text(place.at("staged")), "whole");
-        let status = place.unclobber(&["status"]).out;
+        let status = place.unclobber(&["status", "--verbose"]).out;
         assert!(status.contains("data by daemon"), "{status}");
         place.umount(&m);
         // Over the directory itself.

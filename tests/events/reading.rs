@@ -340,7 +340,7 @@ fn what_has_just_happened_is_in_the_log() {
     assert_ne!(a.sh("for i in $(seq 50); do echo x >g; done").code, 0);
     let log = works(&tree, &["log", "--path", "/g"]);
     assert_eq!(log.lines().count(), 2, "{log}");
-    assert!(log.ends_with("  the same again, 49 times\n"), "{log}");
+    assert!(log.ends_with("  A: open g: the same again, 49 times\n"), "{log}");
 }
 
 // semantics: E8

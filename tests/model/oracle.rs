@@ -269,8 +269,8 @@ impl Oracle {
         view.is_some() && foreign > view
     }
 
-    /// Section 6: the same of the name.
-    fn process_objects_to_name(&self, owner: usize, entry: Option<&Entry>) -> bool {
+    /// Section 6: the same of the name. Who was told last that nothing is there, where nothing is, holds no copy.
+    fn process_objects_to_name(&self, owner: usize, entry: Option<&Entry>, there: Option<u64>) -> bool {
         let Some(entry) = entry else { return false };
         let made = self.log.iter().any(|fact| match fact {
             Fact::Knew {
@@ -300,14 +300,16 @@ impl Oracle {
             Fact::Bound(author, at, _) => *author != Author::Owner(owner) && at == entry,
             _ => false,
         });
-        made && foreign > moved
+        let told_nothing =
+            moved.is_some_and(|at| matches!(self.log[at], Fact::Missed { .. } | Fact::Bound(_, _, None)));
+        made && foreign > moved && !(there.is_none() && told_nothing)
     }
 
     pub(crate) fn standing(&self, owner: usize, entry: Option<&Entry>, there: Option<u64>, view: ViewRule) -> Standing {
         let standing = self.owners_standing(owner, entry, there);
         let can_worsen = matches!(standing, Standing::Current | Standing::Absent);
         let objects = || {
-            self.process_objects_to_name(owner, entry)
+            self.process_objects_to_name(owner, entry, there)
                 || there.is_some_and(|file| self.process_objects_to_file(owner, file))
         };
         if view == ViewRule::Process && can_worsen && objects() {
@@ -329,15 +331,31 @@ impl Oracle {
         foreign.is_some() && foreign > seen
     }
 
-    /// Section 5: the table, for a regular file or nothing. `under_way`: another owner is about to change it (D21).
+    /// D23: the owner has led the name there, and nobody else has changed the file since.
+    fn is_own_name(&self, owner: usize, entry: Option<&Entry>, file: u64) -> bool {
+        let bound = self.last(|fact| matches!(fact, Fact::Bound(_, at, _) if Some(at) == entry));
+        let own = bound.is_some_and(
+            |at| matches!(self.log[at], Fact::Bound(Author::Owner(by), _, Some(to)) if by == owner && to == file),
+        );
+        let foreign = self.last(
+            |fact| matches!(fact, Fact::Changed(author, changed) if *author != Author::Owner(owner) && *changed == file),
+        );
+        own && foreign < bound
+    }
+
+    /// Section 5: the table, for a regular file or nothing. `under_way`: another owner is about to change it (D21); `linked`:
+    /// another name leads there.
     pub(crate) fn judge(
         &self,
         (owner, policy): (usize, &Policy),
         intent: Intent,
         entry: Option<&Entry>,
         there: Option<u64>,
-        under_way: bool,
+        (under_way, linked): (bool, bool),
     ) -> Option<Refused> {
+        if intent == Intent::Remove && linked && there.is_some_and(|file| self.is_own_name(owner, entry, file)) {
+            return None;
+        }
         let standing = self.standing(owner, entry, there, policy.view);
         let Some(file) = there else {
             let creates = matches!(intent, Intent::Replace | Intent::RenameOver);

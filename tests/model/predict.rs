@@ -26,7 +26,9 @@ impl World {
         let under_way =
             there.is_some_and(|file| self.is_changing(owner, file) || in_place && self.is_written(owner, file));
         let policy = &self.setting.policies[owner];
-        self.oracle.judge((owner, policy), intent, entry, there, under_way)
+        let linked = there.is_some_and(|file| self.linked.contains(&file));
+        self.oracle
+            .judge((owner, policy), intent, entry, there, (under_way, linked))
     }
 
     /// The refusals that an operation meets, if none of them stops it.

@@ -1,6 +1,7 @@
 //! One run: a guarded tree with a mount for each owner, the twin, and the logs; every step is predicted, carried out,
 //! compared, and written to the logs.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -101,6 +102,8 @@ pub(crate) struct World {
     pub(crate) setting: Setting,
     twin: Twin,
     pub(crate) oracle: Oracle,
+    /// The files with more than one name, before what is done now.
+    pub(crate) linked: BTreeSet<u64>,
     reports: u64,
     /// What must be in the attic (A1).
     displaced: Vec<(u64, Vec<u8>)>,
@@ -143,6 +146,7 @@ impl World {
             setting,
             twin,
             oracle: Oracle::default(),
+            linked: BTreeSet::new(),
             reports: 0,
             displaced: Vec::new(),
             _dir: dir,
@@ -329,6 +333,9 @@ impl World {
 
     fn inside(&mut self, owner: usize, step: Step) -> Result<(), String> {
         let before = self.twin.look();
+        let numbers = before.names.values().map(|(number, _)| *number);
+        let mut known = BTreeSet::new();
+        self.linked = numbers.filter(|number| !known.insert(*number)).collect();
         match step.op {
             Op::Hold(at, how) => self.open_held(owner, at, how, step, &before),
             Op::HeldClose(which) => {

@@ -22,7 +22,6 @@ pub(crate) const CASES: &[Case] = &[
     script!("X3 maps of extents", false, EXTENTS),
     script!("X4 whiteouts", true, WHITEOUT),
     script!("X5 direct at any offset", false, UNALIGNED),
-    script!("X6 file handles of what the kernel forgot", true, HANDLES),
     script!("X7 the time of change of a new file", false, CTIME),
     script!("X8 what the kind of filesystem implies", false, KIND),
     script!("X9 a change of ownership that changes nothing", true, NO_CHOWN),
@@ -54,20 +53,6 @@ import os
 open("f", "wb").write(b"x" * 10000); fd = os.open("f", os.O_RDWR | os.O_DIRECT)
 try: print(os.pwrite(fd, b"abc", 1))
 except OSError as e: print(e.errno)'"#;
-
-const HANDLES: &str = r#"python3 -c '
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True); open("f", "w").write("content"); os.link("f", "g")
-class Handle(ctypes.Structure): _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_char * 128)]
-h = Handle(128); m = ctypes.c_int(); print(libc.name_to_handle_at(-100, b"f", ctypes.byref(h), ctypes.byref(m), 0))
-os.unlink("f"); d = os.open(".", os.O_RDONLY)
-def read():
-    fd = libc.open_by_handle_at(d, ctypes.byref(h), os.O_RDONLY)
-    if fd < 0: return ctypes.get_errno()
-    with open(fd) as f: return f.read()
-print(read()); os.sync()
-for _ in range(3): open("/proc/sys/vm/drop_caches", "w").write("2")
-print(read()); print(open("g").read())'"#;
 
 /// Asks past what the kernel remembers.
 const CTIME: &str = r#"python3 -c '

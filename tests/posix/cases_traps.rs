@@ -52,6 +52,9 @@ pub(crate) const CASES: &[Case] = &[
     script!("device numbers", &["python3"], true, DEVICES),
     script!("flags of files", &["python3"], true, FLAGS),
     script!("file handles", &["python3"], true, HANDLES),
+    script!("file handles of what the kernel forgot", &["python3"], true, FORGOTTEN),
+    script!("going back in a listing", &["python3"], false, SEEKING),
+    script!("executing beside a reader", &["python3"], false, BESIDE),
     script!("ends of time", &["python3"], false, ENDS_OF_TIME),
     script!("set-id bits and who may keep them", &["python3"], true, SET_ID),
     script!(
@@ -493,3 +496,78 @@ def seen(what):
 g = open("f"); g.read(); seen("read"); g.close(); seen("closed"); g = open("f", "r+"); g.write("y"); g.flush(); seen("written"); g.close(); seen("closed"); os.chmod("f", 0o600); seen("chmod"); os.truncate("f", 5); seen("truncate")
 os.utime("f", (1, 2)); seen("utime"); os.link("f", "d/l"); seen("link"); os.rename("d/l", "e/m"); seen("across"); open("d/n", "w").write("n"); seen("created"); os.rename("d/n", "e/m"); seen("over"); os.unlink("e/m"); seen("unlink"); os.rmdir("d"); seen("rmdir")
 os.unlink("f"); seen("last name"); open("e/x", "x").close(); os.setxattr("e/x", "user.a", b"1"); os.symlink("x", "e/y"); os.mkdir("e/z"); seen("others"); os.rename("e", "k"); seen("itself")'"#;
+
+/// What is opened by a handle is the file that had it, wherever it is by now, and never the next of its number.
+const FORGOTTEN: &str = r#"python3 -c '
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True); d = os.open(".", os.O_RDONLY)
+class Handle(ctypes.Structure): _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_char * 128)]
+def handle(n):
+    h = Handle(128); m = ctypes.c_int(); assert libc.name_to_handle_at(-100, n.encode(), ctypes.byref(h), ctypes.byref(m), 0) == 0; return h
+def forget():
+    os.sync()
+    for _ in range(3): open("/proc/sys/vm/drop_caches", "w").write("2")
+def opened(h, flags=os.O_RDONLY):
+    fd = libc.open_by_handle_at(d, ctypes.byref(h), flags)
+    return fd if fd >= 0 else -ctypes.get_errno()
+def read(h):
+    fd = opened(h)
+    if fd < 0: return fd
+    with open(fd) as f: return f.read()
+def listed(h):
+    fd = opened(h, os.O_RDONLY | os.O_DIRECTORY)
+    return sorted(os.listdir(fd)) if fd >= 0 else fd
+os.makedirs("a/b/c"); os.mkdir("z"); hs = {}
+for n in "a/f", "a/linked", "a/moved", "a/gone", "a/b/deep", "a/b/c/deeper": open(n, "w").write("content of " + n); hs[n] = handle(n)
+for n in "a", "a/b", "a/b/c": hs[n] = handle(n)
+os.link("a/linked", "z/other"); os.unlink("a/linked"); os.rename("a/moved", "z/moved"); os.unlink("a/gone")
+for n in range(20): open("a/new%d" % n, "w").write("new")
+forget()
+for n in sorted(hs): print(n, read(hs[n]) if n.count("/") and not n.endswith(("b", "c")) else listed(hs[n]))
+os.rename("a/b", "z/b"); forget(); print("moved", read(hs["a/b/c/deeper"]), listed(hs["a/b/c"]), listed(hs["a/b"]))
+forget(); fd = opened(hs["a/b/c"], os.O_RDONLY | os.O_DIRECTORY); os.fchdir(fd); print(os.getcwd().split("/")[-3:], os.listdir("../.."), open("deeper").read())
+forget(); fd = opened(hs["a/f"], os.O_RDWR | os.O_APPEND); print(os.write(fd, b", and more"), os.fstat(fd).st_nlink); os.close(fd); print(read(hs["a/f"]))
+os.chdir("../../.."); fd = os.open("z/moved", os.O_RDONLY); os.unlink("z/moved"); print("open", read(hs["a/moved"])); os.close(fd); forget(); print("closed", read(hs["a/moved"]))
+hs["a"].bytes = b"nothing of any filesystem"; hs["a"].size = 12; print(opened(hs["a"]) < 0)'"#;
+
+/// The reader was opened while the file was being written: what it has open keeps nobody from executing the file.
+const BESIDE: &str = r##"python3 -c '
+import os, subprocess
+def run():
+    try: return subprocess.run(["./f"], capture_output=True, text=True).stdout
+    except OSError as e: return e.errno
+w = os.open("f", os.O_WRONLY | os.O_CREAT, 0o755); os.write(w, b"#!/bin/sh\necho ran\n"); print("writing", run())
+r = os.open("f", os.O_RDONLY); print(os.read(r, 9)); os.close(w); print("beside", run())
+w = os.open("f", os.O_RDWR); print("writing again", run()); os.close(w); print(run()); os.close(r); print(run())'"##;
+
+/// A directory of several kinds of names, of which some are not published yet, and many: read, gone back in, and read again
+/// after half of the names went.
+const SEEKING: &str = r#"python3 -c '
+import ctypes, os, random
+libc = ctypes.CDLL(None, use_errno=True); libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p; libc.telldir.restype = ctypes.c_long
+def name(d):
+    e = libc.readdir(ctypes.c_void_p(d)); return e and ctypes.string_at(e + 19)
+def tell(d): return libc.telldir(ctypes.c_void_p(d))
+def seek(d, to): libc.seekdir(ctypes.c_void_p(d), ctypes.c_long(to))
+def all_from(d): return list(iter(lambda: name(d), None))
+for count in 0, 3, 5000:
+    os.mkdir("d"); open_files = [open("d/staged%d" % n, "w") for n in range(3)]
+    for n in range(count): os.mknod("d/%s%d" % ("x" * (n % 60), n))
+    d = libc.opendir(b"d"); at = []
+    while True:
+        where = tell(d); n = name(d)
+        if n is None: break
+        at.append((where, n))
+    end = tell(d); names = [n for _, n in at]; print(len(names), len(set(names)), name(d), sorted(n for n in names if b"staged" in n))
+    random.seed(1); tries = [random.randrange(len(at)) for _ in range(20)] + [0, len(at) - 1]
+    wrong = 0
+    for t in tries: seek(d, at[t][0]); wrong += name(d) != names[t]
+    seek(d, at[len(at) // 2][0]); rest = all_from(d); print("wrong", wrong, rest == names[len(at) // 2:]); seek(d, end); print("end", name(d))
+    gone = set(names[1::2]) - {b".", b".."}
+    for n in gone: os.unlink(b"d/" + n)
+    for t in 0, len(at) // 3, len(at) - 2:
+        seek(d, at[t][0]); print("after", all_from(d) == [n for n in names[t:] if n not in gone])
+    libc.rewinddir(ctypes.c_void_p(d)); print(len(all_from(d))); libc.closedir(ctypes.c_void_p(d))
+    for f in open_files: f.close()
+    for n in os.listdir("d"): os.unlink("d/" + n)
+    os.rmdir("d")'"#;

@@ -201,6 +201,87 @@ fn access_times_stand_still_where_a_mount_asks_for_that() {
     assert!(moving.contains(" d/f") && !moving.contains("1000000000"), "{moving}");
 }
 
+/// Whether a second reading, with nothing changed since the first, moves the access time.
+fn second_reading_moves(at: &Path) -> bool {
+    let look = "cat d/f >/dev/null; stat -c %x d/f";
+    printed(at, look) != printed(at, look)
+}
+
+#[test]
+fn access_times_move_as_all_mounts_of_a_guard_ask_for() {
+    if !require_fuse("access times") || !nix::unistd::geteuid().is_root() {
+        say("SKIPPED access times: a mount of the guard's own takes root");
+        return;
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let tree = Tree::new();
+    fs::create_dir(tree.root().join("d")).expect("a directory");
+    fs::write(tree.root().join("d/f"), "content").expect("a file");
+    let strict = ["--owner", "test", "-o", "strictatime"];
+    let one = Mount::new(&tree, &strict);
+    assert!(second_reading_moves(&one.path()), "with every access");
+    // One guard serves both: neither gets what the other does not want.
+    let still = Mount::at(&tree, tree.other_mount_point(), &["--owner", "other", "-o", "noatime"]);
+    assert!(!second_reading_moves(&one.path()), "as behind the mount: once");
+    let moves = "touch -d @1000000000 d/f; cat d/f >/dev/null; stat -c %X d/f";
+    assert_ne!(printed(&still.path(), moves), "1000000000\n", "as behind the mount");
+    drop(one);
+    // The guard may still be ending that one.
+    drop(Mount::new(&tree, &["--owner", "test", "-o", "noatime"]));
+    assert_eq!(
+        printed(&still.path(), moves),
+        "1000000000\n",
+        "all that are left want it so"
+    );
+}
+
+#[test]
+fn file_handles_outlive_the_mount_and_the_guard() {
+    if !require_fuse("file handles") || !tool_is_there("python3") || !nix::unistd::geteuid().is_root() {
+        say("SKIPPED file handles: opening by handle takes root");
+        return;
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let tree = Tree::new();
+    fs::create_dir_all(tree.root().join("d/e")).expect("a directory");
+    fs::write(tree.root().join("d/e/f"), "content\n").expect("a file");
+    fs::write(tree.root().join("gone"), "gone\n").expect("a file");
+    let handles = tree.scratch().join("handles").display().to_string();
+    let with = |at: &Path, what: &str| printed(at, &format!("python3 -c '{HANDLES_IN_A_FILE}' {what} {handles}"));
+    let mount = Mount::new(&tree, &["--owner", "test"]);
+    assert_eq!(with(&mount.path(), "take"), "d/e/f d/e gone\n");
+    drop(mount);
+    // Meanwhile, behind all mounts.
+    fs::rename(tree.root().join("d/e"), tree.root().join("elsewhere")).expect("a rename");
+    fs::remove_file(tree.root().join("gone")).expect("a removal");
+    let mount = Mount::new(&tree, &["--owner", "test"]);
+    assert_eq!(with(&mount.path(), "open"), "content\n['f']\n116\n");
+    // It is the file of that name by now, and judged as such.
+    let file = fs::read_to_string(mount.path().join("elsewhere/f")).expect("the same file");
+    assert_eq!(file, "content\n");
+}
+
+/// Takes the handles of three files into a file, or opens by them.
+const HANDLES_IN_A_FILE: &str = r#"
+import ctypes, os, pickle, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure): _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 128)]
+names = ["d/e/f", "d/e", "gone"]
+if sys.argv[1] == "take":
+    hs = []
+    for n in names:
+        h = Handle(128); m = ctypes.c_int(); assert libc.name_to_handle_at(-100, n.encode(), ctypes.byref(h), ctypes.byref(m), 0) == 0
+        hs.append(bytes(h))
+    pickle.dump(hs, open(sys.argv[2], "wb")); print(*names)
+else:
+    d = os.open(".", os.O_RDONLY)
+    for raw in pickle.load(open(sys.argv[2], "rb")):
+        h = Handle.from_buffer_copy(raw); fd = libc.open_by_handle_at(d, ctypes.byref(h), os.O_RDONLY)
+        if fd < 0: print(ctypes.get_errno())
+        elif os.path.isdir("/proc/self/fd/%d" % fd): print(os.listdir(fd))
+        else: print(open(fd).read(), end="")
+"#;
+
 /// The numbers of the rows of `docs/POSIX.md` whose ids begin with this letter, in their order.
 fn listed(letter: char) -> Vec<&'static str> {
     let rows = include_str!("../../docs/POSIX.md").lines();

@@ -99,7 +99,7 @@ impl Tree {
             label: point.display().to_string(),
             multi_user: true,
             read_only: false,
-            noatime: false,
+            access_times: None,
             only_ids: None,
             pids_visible: true,
             rules: RuleOptions::default(),

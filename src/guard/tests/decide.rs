@@ -239,6 +239,7 @@ fn every_step_clears_its_refusal() {
                     ..case
                 },
                 Step::WaitThenRead => panic!("the table never sees who has the file open: {case:?}"),
+                Step::ChangeOutside => panic!("the table never sees the file of rules: {case:?}"),
                 Step::CheckBacking => panic!("the table never sees the backing filesystem: {case:?}"),
             };
             // A creation that lost its race is retried by its caller as a replacement.

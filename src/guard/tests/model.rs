@@ -254,7 +254,9 @@ proptest! {
     fn an_entry_record_answers_as_the_whole_log_does(events in prop::collection::vec(event(), 0..40)) {
         let mut entry = EntryRecord::new(None, Generation(1));
         let (mut model, mut saw) = (Model::default(), Saw::new());
+        let mut misses = BTreeMap::new();
         for (event, next) in events.iter().zip(2..) {
+            let views = model.processes.clone();
             play_entry(&mut entry, &mut model, &mut saw, event, next);
             prop_assert_eq!(entry.generation(), Generation(model.now()));
             prop_assert_eq!(entry.is_idle(), model.is_idle());
@@ -262,7 +264,13 @@ proptest! {
                 prop_assert_eq!(entry.view(owner), saw.get(&owner).copied());
                 prop_assert_eq!(entry.is_foreign(owner), model.is_foreign(owner));
                 for process in PROCESSES {
-                    prop_assert_eq!(entry.process_is_old(owner, process), model.is_old(owner, process));
+                    let view = model.processes.get(&(owner, process));
+                    if view.is_some() && view != views.get(&(owner, process)) && !matches!(event, Event::Refused(..)) {
+                        misses.insert((owner, process), entry.bound().is_none());
+                    }
+                    let (old, miss) = (model.is_old(owner, process), misses.get(&(owner, process)) == Some(&true));
+                    prop_assert_eq!(entry.process_is_old(owner, process, Some(F)), old);
+                    prop_assert_eq!(entry.process_is_old(owner, process, None), old && !miss);
                 }
             }
         }

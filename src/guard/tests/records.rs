@@ -279,7 +279,7 @@ fn an_owners_own_removal_leaves_it_with_absent_and_a_rename_with_the_file() {
         (Some(EntryView::Absent), Some(EntryView::Present(F)))
     );
     assert_eq!((old.bound(), new.bound()), (None, Some(F)));
-    assert!(!old.is_foreign(A) && old.is_foreign(B) && !old.process_is_old(A, P));
+    assert!(!old.is_foreign(A) && old.is_foreign(B) && !old.process_is_old(A, P, None));
 }
 
 // semantics: V8
@@ -297,10 +297,44 @@ fn a_name_bound_elsewhere_leaves_views_as_they_were() {
         entry.history().last().map(|change| change.author),
         Some(Author::Outsider)
     );
-    assert!(entry.process_is_old(A, P) && entry.is_foreign(A));
+    assert!(entry.process_is_old(A, P, Some(G)) && entry.process_is_old(A, P, None) && entry.is_foreign(A));
     entry.refused_stale(A, Some(P));
     entry.observe_present(A, Some(Q), G);
-    assert!(!entry.process_is_old(A, P) && !entry.is_foreign(A));
+    assert!(!entry.process_is_old(A, P, Some(G)) && !entry.is_foreign(A));
+}
+
+// semantics: P2
+#[test]
+fn a_miss_that_is_true_again_does_not_object() {
+    let mut entry = EntryRecord::new(None, Generation(1));
+    entry.observe_absent(A, Some(P));
+    entry.refresh(Some(F), change(2, Author::Owner(B)));
+    assert!(entry.process_is_old(A, P, Some(F)), "something is there");
+    entry.refresh(None, change(3, Author::Owner(B)));
+    assert!(!entry.process_is_old(A, P, None), "it was told so, and holds no copy");
+    entry.refresh(Some(G), change(4, Author::Owner(B)));
+    entry.observe_present(A, Some(P), G);
+    entry.refresh(None, change(5, Author::Owner(B)));
+    assert!(entry.process_is_old(A, P, None), "it has read what was there");
+}
+
+// semantics: V2 V4
+#[test]
+fn what_was_read_at_a_name_that_led_elsewhere_by_then_is_known_there() {
+    let mut entry = EntryRecord::new(Some(F), Generation(1));
+    entry.refresh(Some(G), change(2, Author::Owner(B)));
+    entry.observe_former(A, F);
+    assert_eq!(entry.view(A), Some(EntryView::Present(F)));
+    assert!(entry.is_foreign(A));
+    entry.observe_present(A, None, G);
+    entry.observe_former(A, F);
+    assert_eq!(
+        entry.view(A),
+        Some(EntryView::Present(G)),
+        "what is known already is later"
+    );
+    entry.observe_former(OwnerId::NOBODY, F);
+    assert_eq!(entry.view(OwnerId::NOBODY), None);
 }
 
 // semantics: O11

@@ -21,6 +21,8 @@ fn refusal() -> Refusal {
         }),
         step: Step::ReadAgainThenRetry,
         why: Why::ChangedSince,
+        writer: None,
+        kept: None,
     }
 }
 
@@ -56,12 +58,13 @@ fn one_line_with_everything() {
 // semantics: E8 E9
 #[test]
 fn every_code_has_its_name_and_every_line_ends_with_its_step() {
-    use Code::{IoError, NotFound, NotObserved, NotRegularFile, StaleVersion};
+    use Code::{IoError, NotFound, NotObserved, NotRegularFile, RulesFixed, StaleVersion};
     let names = [
         (NotObserved, "FS_NOT_OBSERVED"),
         (StaleVersion, "FS_STALE_VERSION"),
         (NotFound, "FS_NOT_FOUND"),
         (NotRegularFile, "FS_NOT_REGULAR_FILE"),
+        (RulesFixed, "FS_RULES_FIXED"),
         (IoError, "FS_IO_ERROR"),
     ];
     for (code, name) in names {
@@ -84,6 +87,10 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
             Step::MakeReadable,
             "have it allowed with `unclobber allow`, or make the file readable and read it, then retry",
         ),
+        (
+            Step::ChangeOutside,
+            "change them outside the mount, or mount with --rules-writable",
+        ),
         (Step::CheckBacking, "check the underlying filesystem, then retry"),
     ];
     let whys = [
@@ -94,6 +101,9 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
         Why::LostRace,
         Why::NotRegular,
         Why::NothingThere,
+        Why::RulesFixed,
+        Why::BeingWritten,
+        Why::TakenAway,
     ];
     for (step, text) in steps {
         for why in whys {

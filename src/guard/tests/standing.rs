@@ -165,7 +165,15 @@ fn a_process_view_of_a_name_objects_too() {
     entry.observe_present(A, Some(Q), F);
     assert_eq!(standing(&sight(Some(&entry), Some(&file), Some(F))), Standing::Stale);
 
+    // Nothing is there again, as the process was told.
     entry.own_change(B, None, None, change(4, by(B)));
+    entry.observe_absent(A, Some(Q));
+    assert_eq!(standing(&sight(Some(&entry), None, None)), Standing::Absent);
+
+    // It has read what was there, and that has gone.
+    entry.own_change(B, None, Some(F), change(5, by(B)));
+    entry.observe_present(A, Some(P), F);
+    entry.own_change(B, None, None, change(6, by(B)));
     entry.observe_absent(A, Some(Q));
     assert_eq!(standing(&sight(Some(&entry), None, None)), Standing::Stale);
     entry.refused_stale(A, Some(P));
