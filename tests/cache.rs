@@ -12,9 +12,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use support::Tree;
+use unclobber::fs::GuardOptions;
 use unclobber::guard::{CacheRule, Policy};
 
 const ESTALE: i32 = 116;
+
+/// A tree as for an ordinary user: directories are watched one by one, and data goes through the daemon.
+fn watching_directories(fill: impl FnOnce(&Path)) -> Tree {
+    let options = GuardOptions {
+        watch_own: true,
+        watch_directories: true,
+        ..GuardOptions::default()
+    };
+    Tree::with_options(tempfile::TempDir::new_in("/var/tmp").unwrap(), options, fill)
+}
 
 fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap()
@@ -29,15 +40,26 @@ struct Place {
     mount: PathBuf,
     behind: PathBuf,
     cache: CacheRule,
+    by_directory: bool,
     tree: Tree,
 }
 
 impl Place {
-    /// Goes through the four ways.
+    /// Goes through the eight ways: as root, and as for an ordinary user.
     fn each(fill: impl Fn(&Path), test: impl Fn(&Self)) {
-        for cache in [CacheRule::Strict, CacheRule::Coherent] {
+        let all = [
+            (false, CacheRule::Strict),
+            (false, CacheRule::Coherent),
+            (true, CacheRule::Strict),
+            (true, CacheRule::Coherent),
+        ];
+        for (by_directory, cache) in all {
             for through_mount in [false, true] {
-                let mut tree = Tree::new(&fill);
+                let mut tree = if by_directory {
+                    watching_directories(&fill)
+                } else {
+                    Tree::new(&fill)
+                };
                 let policy = Policy {
                     cache,
                     ..Policy::default()
@@ -49,6 +71,7 @@ impl Place {
                     mount,
                     behind,
                     cache,
+                    by_directory,
                     tree,
                 });
             }
@@ -69,7 +92,10 @@ impl Place {
         while !holds() {
             assert!(
                 self.cache == CacheRule::Coherent && begin.elapsed() < Duration::from_secs(2),
-                "{what} is not seen"
+                "{what} is not seen: {:?}, behind {}, directories {}",
+                self.cache,
+                self.behind.display(),
+                self.by_directory
             );
             std::thread::yield_now();
         }
@@ -231,21 +257,53 @@ fn files_without_their_name_can_be_opened_again_by_descriptor() {
 // semantics: C2
 #[test]
 fn what_was_looked_at_is_remembered() {
-    let mut tree = Tree::new(fill);
-    let mount = tree.owner("a");
-    let look = || {
-        for name in ["f", "d/f", "d/e/f"] {
-            fs::symlink_metadata(mount.join(name)).unwrap();
-        }
-    };
-    look();
-    tree.guard.settle_caches();
-    look();
-    let before = tree.guard.events().operations.get();
-    for _ in 0..10 {
+    for mut tree in [Tree::new(fill), watching_directories(fill)] {
+        let mount = tree.owner("a");
+        let look = || {
+            for name in ["f", "d/f", "d/e/f"] {
+                fs::symlink_metadata(mount.join(name)).unwrap();
+            }
+        };
         look();
+        look();
+        tree.guard.settle_caches();
+        look();
+        let before = tree.guard.events().operations.get();
+        for _ in 0..10 {
+            look();
+        }
+        assert_eq!(tree.guard.events().operations.get(), before, "the kernel asks again");
     }
-    assert_eq!(tree.guard.events().operations.get(), before, "the kernel asks again");
+}
+
+// semantics: C2
+#[test]
+fn what_cannot_be_watched_is_not_remembered() {
+    let mut tree = watching_directories(|dir| {
+        fill(dir);
+        fs::hard_link(dir.join("f"), dir.join("d/link")).unwrap();
+    });
+    let mount = tree.owner("a");
+    let look = |name: &str| fs::symlink_metadata(mount.join(name)).unwrap();
+    for _ in 0..3 {
+        look("f");
+        look("d/link");
+    }
+    // By its other name, in a directory that nobody looks into.
+    fs::create_dir(tree.backing.join("unseen")).unwrap();
+    fs::hard_link(tree.backing.join("f"), tree.backing.join("unseen/f")).unwrap();
+    tree.guard.settle_caches();
+    look("f");
+    fs::write(tree.backing.join("unseen/f"), "longer than it was").unwrap();
+    assert_eq!((look("f").len(), look("d/link").len()), (18, 18));
+    // An open file's content goes by its times.
+    let mut open = File::open(mount.join("g")).unwrap();
+    let mut part = [0; 5];
+    std::io::Read::read_exact(&mut open, &mut part).unwrap();
+    look("g");
+    fs::write(tree.backing.join("g"), "other content").unwrap();
+    let length = std::io::Read::read(&mut open, &mut part).unwrap();
+    assert_eq!(&part[..length], b" cont");
 }
 
 // semantics: C1

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -77,15 +77,14 @@ impl Front {
 fn reply_entry(mount: &Mount, reply: ReplyEntry, result: Result<Entry, FsError>) {
     match result {
         // An entry without a node says that there is nothing, and for how long.
-        Err(FsError::Absent) => reply.entry(&mount.name_ttl(), &nothing(), Generation(0)),
+        Err(FsError::Absent) => reply.entry(&mount.absence_ttl(), &nothing(), Generation(0)),
         Ok(entry) => {
-            // A name of the tree may come to stand where the virtual directory is.
-            let name = if is_virtual(entry.attr.ino) {
-                Duration::ZERO
-            } else {
-                mount.name_ttl()
-            };
-            reply.entry_with_ttls(&entry.attr.ttl, &name, &attr(&entry.attr), generation(&entry.attr));
+            reply.entry_with_ttls(
+                &entry.attr.ttl,
+                &entry.name_ttl,
+                &attr(&entry.attr),
+                generation(&entry.attr),
+            );
         }
         Err(error) => reply.error(errno(&error)),
     }
@@ -334,7 +333,7 @@ impl Filesystem for Front {
         };
         let bits = open_flags(opened.io, opened.no_flush);
         // One time for both: the shorter.
-        let ttl = entry.attr.ttl.min(self.mount.name_ttl());
+        let ttl = entry.attr.ttl.min(entry.name_ttl);
         let (generation, handle) = (generation(&entry.attr), FileHandle(opened.handle));
         let attr = attr(&entry.attr);
         match self.registration(&opened, |fd| reply.open_backing(fd)) {
@@ -448,9 +447,8 @@ impl Filesystem for Front {
         mut reply: ReplyDirectoryPlus,
     ) {
         let listed = self.mount.readdirplus(fh.0, offset, |item, found| {
-            let ttl = found.ttl.min(self.mount.name_ttl());
             let ino = INodeNo(found.ino);
-            reply.add(ino, item.next, item.name, &ttl, &attr(found), generation(found))
+            reply.add(ino, item.next, item.name, &found.ttl, &attr(found), generation(found))
         });
         match listed {
             Ok(()) => reply.ok(),

@@ -75,7 +75,7 @@ impl Mount {
     /// changes by others; it is noted if so.
     pub(super) fn remembers_absence(&self, who: &Who, dir: &Arc<Node>, name: &OsStr, since: u64) -> bool {
         let guard = self.guard();
-        if !self.caches() || self.options().attribution != Attribution::Fixed(who.owner) {
+        if !self.caches() || !guard.has_watched(dir) || self.options().attribution != Attribution::Fixed(who.owner) {
             return false;
         }
         let told = guard.ledger.knows_absent(&entry_key(dir.key(), name), who.owner);

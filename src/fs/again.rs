@@ -60,7 +60,11 @@ impl Mount {
 
     fn entry_by_number(&self, node: &Arc<Node>) -> Result<Entry> {
         let stat = self.attributes_of(node)?;
-        let mut entry = self.entry(node, &stat);
+        self.know(node);
+        let mut entry = Entry {
+            attr: self.attr(node, &stat),
+            name_ttl: Duration::ZERO,
+        };
         if node.id() == ROOT_ID {
             // The one field says the node and, until it is asked for, the number: the node it has to be.
             entry.attr.ino = ROOT_ID;

@@ -276,7 +276,7 @@ impl Mount {
         }
         let node = self.node(id)?;
         let fd = self.guard().store.fd(&node)?;
-        if name == CAPABILITY && node.kind() == Kind::Regular && self.caches() {
+        if name == CAPABILITY && node.kind() == Kind::Regular && self.caches_all() {
             // Before the look: whoever sets one after it takes the note back.
             node.note_no_capability(true);
         }
@@ -291,7 +291,7 @@ impl Mount {
     /// is seen doing so.
     fn has_no_capability(&self, id: u64) -> bool {
         let Ok(node) = self.node(id) else { return false };
-        if !self.caches() || !node.has_no_capability() {
+        if !self.caches_all() || !node.has_no_capability() {
             return false;
         }
         self.guard().catch_up();

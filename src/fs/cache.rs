@@ -84,19 +84,50 @@ impl Mount {
 
     /// Whether the kernel may remember anything.
     pub(super) fn caches(&self) -> bool {
-        self.kernel.get().is_some() && self.is_passthrough() && self.guard().watches()
+        let guard = self.guard();
+        self.kernel.get().is_some() && guard.watches() && (self.is_passthrough() || !guard.watches_all())
     }
 
-    /// How long the kernel may remember a name.
-    pub fn name_ttl(&self) -> Duration {
-        if self.caches() { LONG } else { Duration::ZERO }
+    /// The same, and nothing that outsiders do escapes the watch.
+    pub(super) fn caches_all(&self) -> bool {
+        self.caches() && self.guard().watches_all()
+    }
+
+    /// How long the kernel may remember that there is nothing at a name, where it may.
+    pub fn absence_ttl(&self) -> Duration {
+        LONG
+    }
+
+    /// How long the kernel may remember a name in a directory.
+    pub(super) fn name_ttl(&self, dir: &Node) -> Duration {
+        if self.caches() && self.guard().has_watched(dir) {
+            LONG
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Whether an outsider's change of what `stat` shows would be noticed: a file is watched by the one name it has.
+    fn attributes_are_watched(&self, node: &Node, stat: &Stat) -> bool {
+        let guard = self.guard();
+        guard.watches_all()
+            || match node.kind() {
+                Kind::Directory => guard.has_watched(node),
+                Kind::Regular | Kind::Symlink | Kind::Special => {
+                    stat.nlink <= 1 && node.certain_parent().is_some_and(|dir| guard.has_watched(&dir))
+                }
+            }
     }
 
     /// How long the kernel may remember attributes: not where they change without the daemon or this kernel knowing.
-    pub(super) fn attributes_ttl(&self, stat: &Stat, state: Option<&FileState>) -> Duration {
+    pub(super) fn attributes_ttl(&self, node: &Node, stat: &Stat, state: Option<&FileState>) -> Duration {
         // A write that the daemon carries out clears the set-id bits.
         let set_id = stat.mode & (c::S_ISUID | c::S_ISGID) != 0 && state.is_some();
-        if !self.caches() || set_id {
+        if !self.caches() || set_id || !self.attributes_are_watched(node, stat) {
+            return Duration::ZERO;
+        }
+        // What the kernel keeps of the content of an open file goes by the times of the file.
+        if !self.is_passthrough() && state.is_some_and(|state| state.handles > 0) {
             return Duration::ZERO;
         }
         let volatile =

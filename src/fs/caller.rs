@@ -141,6 +141,7 @@ impl Mount {
     /// Counts a request by which nothing is observed and nothing changed.
     pub(super) fn count_asker(&self, caller: &Caller) {
         let guard = self.guard();
+        guard.note_watched_so_far();
         let known = guard
             .owners()
             .thread_as_met(caller.tid)
@@ -159,6 +160,7 @@ impl Mount {
     /// Resolves the caller, and settles what its thread's last miss was.
     pub(super) fn arrive(&self, caller: &Caller, arrival: Arrival<'_>) -> Who {
         let guard = self.guard();
+        guard.note_watched_so_far();
         let options = self.options();
         let thread = if options.pids_visible {
             guard.owners().thread(caller.tid)

@@ -91,7 +91,7 @@ impl Mount {
     /// looks a name up and creates it without letting another operation on the directory in between; what other mounts and
     /// outsiders change is counted.
     fn is_still_free(&self, who: &Who, dir: &Arc<Node>, name: &OsStr) -> bool {
-        self.caches() && who.looked_up.get() == Some(self.changes_seen()) && self.entry_told(dir, name).is_none()
+        self.caches_all() && who.looked_up.get() == Some(self.changes_seen()) && self.entry_told(dir, name).is_none()
     }
 
     /// What a creation answers when something is at the name. What is there stays untouched.
@@ -186,7 +186,7 @@ impl Mount {
         let file = Arc::new(file);
         let mut stat = sys::stat(&*file)?;
         let node = guard.store.adopt(&dir, &at.name, &file, &stat, staged);
-        node.note_no_capability(self.caches());
+        node.note_no_capability(self.caches_all());
         let now = clock::now();
         let mut state = node.content().lock();
         if staged {
@@ -231,6 +231,7 @@ impl Mount {
         self.attributes_changed(&dir);
         let entry = Entry {
             attr: self.attr(&node, &stat),
+            name_ttl: self.name_ttl(&dir),
         };
         Ok((entry, opened))
     }
@@ -387,7 +388,7 @@ impl Mount {
             self.note_bound(&who, &at, Some(&node));
         }
         self.record_change(&who, ("link", Change::Link), (&old, Some(&at)), level, Some(&node));
-        let entry = self.entry(&node, &stat);
+        let entry = self.entry(&dir, &node, &stat);
         self.entry_known(&dir, name, &node, since);
         self.name_changed(&dir, name);
         self.attributes_changed(&node);
@@ -430,7 +431,7 @@ impl Mount {
             self.record_change(who, (operation, Change::Create), (at, None), level, Some(&node));
         }
         who.found(dir, name, &node);
-        let entry = self.entry(&node, &stat);
+        let entry = self.entry(dir, &node, &stat);
         self.entry_known(dir, name, &node, since);
         self.attributes_changed(dir);
         Ok(entry)

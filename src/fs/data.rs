@@ -156,7 +156,7 @@ impl Mount {
     /// file was taken.
     pub(super) fn take_for_own(&self, open: &FileHandle, stat: &Stat, state: &FileState) {
         let (guard, node, owner) = (self.guard(), open.node(), open.owner());
-        let watched = open.may_have_mapped() && guard.watches() && !node.is_touched_outside();
+        let watched = open.may_have_mapped() && guard.watches_all() && !node.is_touched_outside();
         let others = |mapper: &Mapper| mapper.owner != owner && mapper.may_store(stat.ino);
         if !watched || state.mappers.iter().any(others) {
             return;

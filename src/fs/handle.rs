@@ -298,6 +298,10 @@ impl Mount {
             // What it was told before may be remembered for long.
             self.forget_attributes(opening.node);
         }
+        if !self.is_passthrough() && self.caches() {
+            // As long as it is open they may be remembered no longer than the answer takes.
+            self.forget_attributes(opening.node);
+        }
         self.guard().touched.note(handle.owner, &handle.at);
         if writes {
             state.begin_writing(self.id());

@@ -30,6 +30,8 @@ impl Mount {
             return Ok(());
         }
         let dir = self.dir_of(handle)?;
+        self.guard().note_watched_so_far();
+        self.guard().watch_dir(&dir);
         self.readdir(handle, position, |item| {
             if item.name == "." || item.name == ".." {
                 // The kernel knows these, and does not count them.
@@ -46,7 +48,9 @@ impl Mount {
             let Ok((node, entry)) = self.listed(&dir, item.name) else {
                 return false;
             };
-            let full = fill(item, &entry.attr);
+            // There is one time for both.
+            let ttl = entry.attr.ttl.min(entry.name_ttl);
+            let full = fill(item, &Attr { ttl, ..entry.attr });
             if full {
                 // It was not told.
                 self.forget(node.id(), 1);
@@ -65,7 +69,7 @@ impl Mount {
             }
             None => self.guard().store.lookup(dir, name)?,
         };
-        let entry = self.entry(&node, &stat);
+        let entry = self.entry(dir, &node, &stat);
         Ok((node, entry))
     }
 }

@@ -24,6 +24,8 @@ use crate::sys::{self, Stat, Statfs};
 pub struct Entry {
     /// Its attributes.
     pub attr: Attr,
+    /// How long the kernel may remember the name.
+    pub name_ttl: Duration,
 }
 
 /// The attributes of a file, as the mount shows them.
@@ -59,6 +61,8 @@ impl Mount {
             return Err(FsError::Errno(c::ENOENT));
         }
         faults::hit(point::LOOKUP_ARRIVED);
+        // Before anything is looked at.
+        guard.watch_dir(&dir);
         let at = guard.ledger.latest();
         let since = self.changes_seen();
         let found = match self.staged_child(&dir, name) {
@@ -74,7 +78,7 @@ impl Mount {
                         .ledger
                         .with_known_entry_since(&key, node.key(), at, |entry| entry.saw_something(who.owner));
                 }
-                let entry = self.entry(&node, &stat);
+                let entry = self.entry(&dir, &node, &stat);
                 self.entry_known(&dir, name, &node, since);
                 Ok(entry)
             }
@@ -94,10 +98,11 @@ impl Mount {
     }
 
     /// The answer that tells the kernel of a node.
-    pub(super) fn entry(&self, node: &Arc<Node>, stat: &Stat) -> Entry {
+    pub(super) fn entry(&self, dir: &Node, node: &Arc<Node>, stat: &Stat) -> Entry {
         self.know(node);
         Entry {
             attr: self.attr(node, stat),
+            name_ttl: self.name_ttl(dir),
         }
     }
 
@@ -139,11 +144,11 @@ impl Mount {
     /// lie in the attic.
     pub(super) fn attr(&self, node: &Arc<Node>, stat: &Stat) -> Attr {
         let mut stat = *stat;
-        let mut ttl = self.attributes_ttl(&stat, None);
+        let mut ttl = self.attributes_ttl(node, &stat, None);
         match node.kind() {
             Kind::Regular => {
                 let state = node.content().lock();
-                ttl = self.attributes_ttl(&stat, Some(&state));
+                ttl = self.attributes_ttl(node, &stat, Some(&state));
                 if state.staged.is_some() {
                     // Programs may link it; the kernel would not let them with no link at all.
                     stat.nlink = stat.nlink.max(1);

@@ -96,6 +96,8 @@ pub struct GuardOptions {
     pub attic: AtticLimits,
     /// This process makes changes past its mounts, too, as tests do: what it does itself is watched like the rest.
     pub watch_own: bool,
+    /// Directories are watched one by one also where the whole filesystem could be, as for an ordinary user.
+    pub watch_directories: bool,
 }
 
 impl Default for GuardOptions {
@@ -106,6 +108,7 @@ impl Default for GuardOptions {
             max_records: 1 << 20,
             attic: AtticLimits::default(),
             watch_own: false,
+            watch_directories: false,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Guard {
 }
 
 impl Mount {
-    fn has_doubts(&self) -> bool {
+    pub(super) fn has_doubts(&self) -> bool {
         !self.doubts.lock().is_empty() || !self.moved_dirs.lock().is_empty() || !self.forgotten.lock().is_empty()
     }
 }

@@ -54,7 +54,7 @@ impl Mount {
                 return None;
             }
             self.arrive(caller, Arrival::Looks(self.guard().store.root().key(), name));
-            return Some(self.attr_virtual(DIR).map(|attr| Entry { attr }));
+            return Some(self.attr_virtual(DIR).map(momentary));
         }
         if !is_virtual(parent) {
             return None;
@@ -64,7 +64,7 @@ impl Mount {
         Some(
             id.ok_or(FsError::Errno(c::ENOENT))
                 .and_then(|id| self.attr_virtual(id))
-                .map(|attr| Entry { attr }),
+                .map(momentary),
         )
     }
 
@@ -280,6 +280,14 @@ pub(super) fn xattr_virtual(id: u64) -> Result<()> {
         return Err(FsError::Errno(c::ENODATA));
     }
     Ok(())
+}
+
+/// A name of the tree may come to stand where the virtual directory is.
+fn momentary(attr: Attr) -> Entry {
+    Entry {
+        attr,
+        name_ttl: Duration::ZERO,
+    }
 }
 
 #[cfg(test)]

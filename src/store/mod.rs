@@ -161,21 +161,36 @@ impl Store {
         dir.id() == ROOT_ID && self.attic.is_own(name)
     }
 
-    /// Watches the filesystem for what outsiders change. Every node that is known later is found by its handle.
+    /// Watches the filesystem for what outsiders change; without `CAP_SYS_ADMIN`, or `by_directory`, those directories that are
+    /// added, and says so. Every node that is known later is found by its handle.
     ///
     /// # Errors
-    /// Where that cannot be done: without `CAP_SYS_ADMIN`, or where files have no handles.
-    pub fn watch(&self) -> Result<Watch> {
+    /// Where that cannot be done: where files have no handles.
+    pub fn watch(&self, by_directory: bool) -> Result<(Watch, bool)> {
         let root = self.fd(&self.root)?;
         let (handle, _) = sys::handle_of(&*root)?;
-        let watch = Watch::filesystem(&*root)?;
+        let whole = if by_directory {
+            None
+        } else {
+            let whole = Watch::filesystem(&*root);
+            whole
+                .inspect_err(|error| log::info!("directories are watched one by one: {error}"))
+                .ok()
+        };
+        let by_directory = whole.is_none();
+        let watch = whole.map_or_else(Watch::directories, Ok)?;
+        if by_directory {
+            // Not every filesystem tells of its directories.
+            watch.add_directory(&*root)?;
+        }
         if self.is_private
+            && !by_directory
             && let Err(error) = watch.ignore_writes(&*root)
         {
             log::info!("the guard's own writes are watched like those of others: {error}");
         }
         self.table.find_by_handle(&self.root, Some(&handle));
-        Ok(watch)
+        Ok((watch, by_directory))
     }
 
     /// Lets a watch rest.

@@ -262,6 +262,7 @@ pub struct Node {
     fd: Mutex<Option<Arc<OwnedFd>>>,
     pins: AtomicU32,
     touched: AtomicBool,
+    displaced: AtomicBool,
     /// A place for the layer above to cache what it derived from the node's place.
     pub(crate) level: AtomicU64,
     /// It has no capability (`security.capability`), as long as nobody is seen to set one.
@@ -285,6 +286,8 @@ struct DirPart {
     staged_names: AtomicU32,
     /// The latest time a name was staged: shown as the directory's time of change until the backing one is later.
     staged_at: Mutex<Timestamp>,
+    /// Which in the order of watched directories it is, or 0.
+    watched: AtomicU64,
     names: Mutex<DirState>,
 }
 
@@ -309,6 +312,7 @@ impl Node {
             fd: Mutex::new(None),
             pins: AtomicU32::new(0),
             touched: AtomicBool::new(false),
+            displaced: AtomicBool::new(false),
             level: AtomicU64::new(0),
             no_capability: AtomicBool::new(false),
             held: AtomicU8::new(NOT_HELD),
@@ -345,6 +349,32 @@ impl Node {
         self.handle.as_ref()
     }
 
+    /// The directory is watched by itself from now on, as the one of this number.
+    pub fn note_watched(&self, number: u64) {
+        self.as_dir().watched.store(number, Ordering::Release);
+    }
+
+    /// Its number among the directories that are watched one by one.
+    #[must_use]
+    pub fn watched(&self) -> Option<u64> {
+        let number = self.dir.as_ref()?.watched.load(Ordering::Acquire);
+        (number > 0).then_some(number)
+    }
+
+    /// Somebody outside has taken it from a name: it may not be where it was last found.
+    pub fn doubt_place(&self) {
+        self.displaced.store(true, Ordering::Release);
+    }
+
+    /// The directory it was last found in, as far as nobody is known to have moved it since.
+    #[must_use]
+    pub fn certain_parent(&self) -> Option<Arc<Self>> {
+        let place = self.place.lock();
+        let parent = place.parent.clone();
+        drop(place);
+        parent.filter(|_| !self.displaced.load(Ordering::Acquire))
+    }
+
     /// Where it was last found.
     #[must_use]
     pub fn place(&self) -> Place {
@@ -370,6 +400,7 @@ impl Node {
 
     /// Notes where it was found.
     pub(super) fn found_at(&self, dir: &Arc<Self>, name: &OsStr) {
+        self.displaced.store(false, Ordering::Release);
         if !self.is_at(dir, name) && self.id != super::ROOT_ID {
             self.set_place(Place {
                 parent: Some(Arc::clone(dir)),
@@ -380,6 +411,7 @@ impl Node {
 
     /// Notes where it is now.
     pub fn set_place(&self, place: Place) {
+        self.displaced.store(false, Ordering::Release);
         let old = std::mem::replace(&mut *self.place.lock(), place);
         // Dropping the last reference to the old parent takes table locks: not under this one.
         drop(old);

@@ -33,6 +33,8 @@ const BEFORE_HANDLE: usize = 12;
 #[derive(Debug)]
 pub struct Watch {
     fd: OwnedFd,
+    /// Ends a wait.
+    bell: OwnedFd,
 }
 
 /// One event.
@@ -53,23 +55,60 @@ pub struct WatchEvent<'a> {
 }
 
 impl Watch {
-    /// Watches the filesystem that `dir` lies on. Needs `CAP_SYS_ADMIN`.
-    pub fn filesystem(dir: impl AsFd) -> Result<Self> {
-        let dir = dir.as_fd();
+    /// Watches single directories, those that are added: what is done to the names in them, to the files in them by these
+    /// names, and to themselves. Anybody may do that, within bounds (`/proc/sys/fs/fanotify`); of others' events the process is
+    /// not told.
+    pub fn directories() -> Result<Self> {
+        Self::begin(0)
+    }
+
+    fn begin(more: u32) -> Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_CLOEXEC
             | libc::FAN_NONBLOCK
-            | libc::FAN_UNLIMITED_QUEUE
             | libc::FAN_REPORT_FID
             | libc::FAN_REPORT_DIR_FID
             | libc::FAN_REPORT_NAME
-            | libc::FAN_REPORT_TARGET_FID;
+            | libc::FAN_REPORT_TARGET_FID
+            | more;
         let access = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_LARGEFILE;
         // SAFETY: fanotify_init takes integers only.
         let fd = retry(|| unsafe { libc::fanotify_init(flags, access.unsigned_abs()) })
             .map(own)
             .map_err(|errno| SysError::new("fanotify_init", errno))?;
-        let watch = Self { fd };
+        // SAFETY: eventfd takes integers only.
+        let bell = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+            .map(own)
+            .map_err(|errno| SysError::new("eventfd", errno))?;
+        Ok(Self { fd, bell })
+    }
+
+    /// Ends the wait of whoever waits, or the next.
+    pub fn ring(&self) -> Result<()> {
+        match nix::unistd::write(&self.bell, &1_u64.to_ne_bytes()) {
+            // It has been rung very often.
+            Ok(_) | Err(nix::errno::Errno::EAGAIN) => Ok(()),
+            Err(errno) => Err(SysError::new("write", errno as i32).fd(self.bell.as_fd())),
+        }
+    }
+
+    /// Watches a directory, too. Whoever does must be able to list it; ENOSPC where there are too many.
+    pub fn add_directory(&self, dir: impl AsFd) -> Result<()> {
+        let (group, dir) = (self.fd.as_raw_fd(), dir.as_fd());
+        let (mark, mask) = (
+            libc::FAN_MARK_ADD | libc::FAN_MARK_ONLYDIR,
+            MASK | libc::FAN_EVENT_ON_CHILD,
+        );
+        // SAFETY: "." is a C string; the rest are integers.
+        check(unsafe { libc::fanotify_mark(group, mark, mask, dir.as_raw_fd(), c".".as_ptr()) })
+            .map(drop)
+            .map_err(|errno| SysError::new("fanotify_mark", errno).fd(dir))
+    }
+
+    /// Watches the filesystem that `dir` lies on. Needs `CAP_SYS_ADMIN`.
+    pub fn filesystem(dir: impl AsFd) -> Result<Self> {
+        let dir = dir.as_fd();
+        let watch = Self::begin(libc::FAN_UNLIMITED_QUEUE)?;
         watch.resume(dir)?;
         Ok(watch)
     }
@@ -103,12 +142,16 @@ impl Watch {
             .map_err(|errno| SysError::new("fanotify_mark", errno).fd(on_mount))
     }
 
-    /// Waits until there is an event.
+    /// Waits until there is an event, or the bell rings; says whether so.
     pub fn wait(&self, bound: Duration) -> Result<bool> {
         let bound = PollTimeout::try_from(bound).unwrap_or(PollTimeout::MAX);
-        let mut wanted = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        let mut wanted = [&self.fd, &self.bell].map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN));
         match poll(&mut wanted, bound) {
-            Ok(ready) => Ok(ready > 0),
+            Ok(ready) => {
+                // Empty as a rule; one that is rung after this is heard by the next wait.
+                let heard = nix::unistd::read(&self.bell, &mut [0; 8]);
+                Ok(ready > 0 || heard.is_ok())
+            }
             Err(nix::errno::Errno::EINTR) => Ok(false),
             Err(errno) => Err(SysError::new("poll", errno as i32)),
         }

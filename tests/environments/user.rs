@@ -68,6 +68,35 @@ fn run_refuses_reads_and_retries_between_two_owners() {
     });
 }
 
+// semantics: C1 C2
+#[test]
+fn what_the_kernel_remembers_is_taken_back_when_outsiders_change_it() {
+    let name = "user::what_the_kernel_remembers_is_taken_back_when_outsiders_change_it";
+    contained(name, Who::User, nothing, |place| {
+        place.sh_ok("mkdir $W/d && echo one > $W/d/f && echo one > $W/d/g");
+        let outsider = {
+            let (looked, f, g) = (place.at("d/looked"), place.at("d/f"), place.at("d/g"));
+            std::thread::spawn(move || {
+                let begin = Instant::now();
+                while !looked.exists() {
+                    assert!(begin.elapsed() < Duration::from_secs(30), "nobody has looked");
+                    std::thread::yield_now();
+                }
+                fs::write(f, "longer than it was\n").expect("an outsider's write");
+                fs::remove_file(g).expect("an outsider's removal");
+            })
+        };
+        // All of one shell: what it looks at again it may take from what the kernel remembers.
+        let look = "ls -l d d >/dev/null; ls -l d >/dev/null; test -e d/missing; : > d/looked; n=0
+            until [ -s d/f ] && [ $(stat -c %s d/f) -gt 4 ] && ! [ -e d/g ]; do
+                n=$((n+1)); [ $n -lt 3000 ] || { echo never; exit 1; }
+            done; cat d/f";
+        let seen = place.run("A", look);
+        outsider.join().expect("the outsider");
+        assert_eq!((seen.code, seen.out.as_str()), (0, "longer than it was\n"), "{seen:?}");
+    });
+}
+
 // semantics: D12
 #[test]
 fn what_may_be_written_and_neither_read_nor_kept_is_refused() {

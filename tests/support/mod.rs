@@ -9,13 +9,14 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use unclobber::front::{Serving, serve};
 use unclobber::fs::{Guard, GuardOptions, MountOptions, RuleOptions};
-use unclobber::guard::Policy;
+use unclobber::guard::{PassthroughRule, Policy};
 use unclobber::owner::Attribution;
 use unclobber::store::AtticLimits;
 use unclobber::sys;
 
 /// A guarded tree.
 pub(crate) struct Tree {
+    by_directory: bool,
     pub(crate) guard: Arc<Guard>,
     pub(crate) mounts: Vec<(PathBuf, Option<Serving>)>,
     pub(crate) backing: PathBuf,
@@ -51,14 +52,18 @@ impl Tree {
         sys::ignore_signals(&[sys::SIGIO]).expect("SIGIO is ignored");
         let root: OwnedFd = sys::open_path(&backing, sys::consts::O_PATH | sys::consts::O_DIRECTORY).expect("opens");
         let (_, hard) = sys::raise_nofile_limit().expect("descriptor limit");
+        // All tests of a program can be run so.
+        let by_directory = options.watch_directories || std::env::var_os("UNCLOBBER_TEST_DIRECTORIES").is_some();
         let options = GuardOptions {
             id: "test".to_owned(),
             max_fds: hard,
+            watch_directories: by_directory,
             ..options
         };
         let guard = Guard::open(root, options).expect("a guard");
         Self {
             guard,
+            by_directory,
             mounts: Vec::new(),
             backing,
             dir,
@@ -70,7 +75,10 @@ impl Tree {
         self.owner_with(name, Policy::default())
     }
 
-    pub(crate) fn owner_with(&mut self, name: &str, policy: Policy) -> PathBuf {
+    pub(crate) fn owner_with(&mut self, name: &str, mut policy: Policy) -> PathBuf {
+        if self.by_directory {
+            policy.passthrough = PassthroughRule::Off;
+        }
         let owner = self.guard.owners().named(name).expect("an owner");
         let point = self.dir.path().join(format!("mount-{}-{name}", self.mounts.len()));
         fs::create_dir(&point).expect("a mount point");
