@@ -195,6 +195,37 @@ fn an_attic_that_is_off_keeps_nothing() {
     assert_ne!(b.sh("echo b >g").code, 0, "refusals are as ever");
 }
 
+// semantics: O11
+#[test]
+fn what_is_remembered_is_bounded_as_asked_for() {
+    let Some((tree, a)) = guarded("--max-records", &[]) else {
+        return;
+    };
+    drop(a);
+    for index in 0..6000 {
+        tree.write(&format!("many/file-{index}"), "x");
+    }
+    let mut a = Session::guarded(&tree, "a", &["--max-records", "4096"]);
+    fine(&a.sh("cat many/* >/dev/null"));
+    let told = a
+        .sh(&format!("{} status --metrics", env!("CARGO_BIN_EXE_unclobber")))
+        .stdout;
+    for name in ["unclobber_file_records{", "unclobber_name_records{"] {
+        let line = told.lines().find(|line| line.starts_with(name));
+        let count = line.and_then(|line| line.split(' ').next_back()?.parse::<u32>().ok());
+        assert!(count.is_some_and(|count| (1000..=4096).contains(&count)), "{told}");
+    }
+    // Of those that were forgotten each is refused; of the others none, and each that is written is remembered in turn.
+    let refused = a
+        .sh("n=0; for f in many/*; do echo y 2>/dev/null >$f || n=$((n+1)); done; echo refused $n")
+        .stdout;
+    let count = refused
+        .split("refused ")
+        .nth(1)
+        .and_then(|count| count.trim().parse::<u32>().ok());
+    assert!(count.is_some_and(|count| (1000..6000).contains(&count)), "{refused}");
+}
+
 // semantics: A1
 #[test]
 fn what_is_copied_is_bounded() {

@@ -473,6 +473,29 @@ fn locks_are_those_of_one_mount() {
     assert!(free(&a.join("f")));
 }
 
+// posix: Y4
+#[test]
+fn what_others_mount_below_goes_with_a_name_that_changes_behind() {
+    let mut tree = Tree::new(|dir| fs::create_dir(dir.join("d")).unwrap());
+    let m = tree.owner("a");
+    let point = m.join("d");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "none"])
+        .arg(&point)
+        .status();
+    assert!(mounted.unwrap().success());
+    let is_mounted = || {
+        let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        all.contains(&format!(" {} ", point.display()))
+    };
+    assert!(is_mounted());
+    fs::rename(tree.backing.join("d"), tree.backing.join("e")).unwrap();
+    in_time("the kernel lets it go", || {
+        if is_mounted() { Err("it is mounted") } else { Ok(()) }
+    });
+    assert!(m.join("e").is_dir() && !point.exists());
+}
+
 // semantics: S2
 #[test]
 fn a_file_made_only_to_be_read_is_there_for_outsiders_at_once() {

@@ -269,7 +269,7 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().expect("a number"))
 }
 
-// semantics: A1 A3 O3 O4 O5 O10 V1 V2 V3 V4 V6 V7 D4 D5 D6 D8 D17 D20 D21 P1 P2 P3
+// semantics: A1 A3 O3 O4 O5 O10 V1 V2 V3 V4 V6 V7 D4 D5 D6 D8 D17 D20 D21 D23 P1 P2 P3
 #[test]
 fn three_owners_and_an_outsider_against_the_model() {
     let first = number("UNCLOBBER_MODEL_SEED", 1);

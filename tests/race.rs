@@ -361,6 +361,26 @@ fn a_removal_never_destroys_what_an_outsider_slips_in() {
     }
 }
 
+// semantics: D23 A1
+#[test]
+fn a_further_name_that_becomes_the_last_one_meanwhile_is_kept() {
+    let _alone = alone();
+    for made in ["by another owner", "before"] {
+        let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "one").unwrap());
+        let (a, b) = (tree.owner("a"), tree.owner("b"));
+        if made == "by another owner" {
+            assert_eq!(text(b.join("f")), "one");
+            fs::write(b.join("f"), "two").unwrap();
+        }
+        fs::hard_link(a.join("f"), a.join("l")).unwrap();
+        let other = tree.backing.join("f");
+        let _armed = once(point::UNLINK_BEFORE_REMOVE, move || fs::remove_file(&other).unwrap());
+        fs::remove_file(a.join("l")).unwrap();
+        let content = if made == "before" { "one" } else { "two" };
+        assert!(kept(&tree).contains(&content.to_owned()), "{made}: {:?}", kept(&tree));
+    }
+}
+
 /// The kernel takes the directory it has looked up for the one that is replaced or removed, and for dead from then on.
 #[test]
 fn a_directory_that_an_outsider_moves_away_in_time_stays_alive() {

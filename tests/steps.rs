@@ -29,7 +29,7 @@ struct Case {
 
 const EDIT: &str = "printf x | dd of=N bs=1 conv=notrunc,nocreat status=none";
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 15] = [
     case("", "", "echo x >N", "FS_NOT_OBSERVED", READ, "cat N"),
     case("", "", EDIT, "FS_NOT_OBSERVED", READ, "cat N"),
     case("echo x >t", "", "mv -f t N", "FS_NOT_OBSERVED", READ, "cat N"),
@@ -73,6 +73,16 @@ const CASES: [Case; 13] = [
         "cat N; echo x >t",
         "cat N; echo b >N",
         "mv -f t N",
+        "FS_STALE_VERSION",
+        READ_AGAIN,
+        "cat N",
+    ),
+    // Made by a name of the moment, and refused by the one that is meant.
+    case("", "echo s >Ns", "ln -f Ns N", "FS_NOT_OBSERVED", READ, "cat N"),
+    case(
+        "cat N",
+        "cat N; echo b >N; echo s >Ns",
+        "ln -f Ns N",
         "FS_STALE_VERSION",
         READ_AGAIN,
         "cat N",
@@ -177,6 +187,58 @@ fn whoever_waits_and_reads_is_not_refused_again() {
     fine(&b.sh("exec 3>&-"));
     fine(&a.sh("cat f"));
     fine(&a.sh("echo x >f"));
+}
+
+// semantics: E12 L13
+#[test]
+fn the_rules_are_changed_outside_or_where_the_mount_lets_them() {
+    if !require_fuse("the step of changing rules") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    let change = "printf '[[rule]]\\npattern = \"f\"\\nlevel = \"keep\"\\n' >.unclobber.toml";
+    let mut a = Session::guarded(&tree, "a", &[]);
+    assert!(!a.sh(change).ok());
+    let told = |line: &String| {
+        line.contains("FS_RULES_FIXED")
+            && line.ends_with("change them outside the mount, or mount with --rules-writable")
+    };
+    assert!(wait_until(PATIENCE, || a.said().iter().any(told)), "{:?}", a.said());
+    // The second way, then the first.
+    let mut b = Session::guarded(&tree, "b", &["--rules-writable"]);
+    fine(&b.sh(change));
+    fine(&Session::plain(&tree, "outside").sh(change));
+    assert!(
+        wait_until(PATIENCE, || a.sh("echo mine >f").ok()),
+        "the rule does not hold"
+    );
+}
+
+// semantics: D22 E7
+#[test]
+fn what_was_written_too_late_is_fetched_and_written_anew() {
+    if !require_fuse("the step of a late writer") {
+        return;
+    }
+    let tree = Tree::new();
+    let (mut a, mut b) = (Session::guarded(&tree, "a", &[]), Session::guarded(&tree, "b", &[]));
+    fine(&a.sh("exec 3>f; echo half >&3"));
+    fine(&b.sh("cat f; echo theirs >t; mv t f"));
+    a.sh("echo late >&3; exec 3>&-");
+    let kept = |a: &mut Session| {
+        let line = a.said().into_iter().find(|line| line.ends_with(READ_AGAIN))?;
+        let (_, rest) = line.split_once("(outside the mount: `")?;
+        Some(rest.split_once('`')?.0.to_owned())
+    };
+    assert!(wait_until(PATIENCE, || kept(&mut a).is_some()), "{:?}", a.said());
+    let command = kept(&mut a).unwrap_or_default();
+    let program = common::tree::program();
+    let command = command.replacen("unclobber", &format!("'{}'", program.display()), 1);
+    let shown = Session::plain(&tree, "outside").sh(&command);
+    assert_eq!(shown.stdout, "half\nlate\n", "{command}: {shown:?}");
+    fine(&a.sh("cat f; printf 'half\\nlate\\n' >f"));
+    assert_eq!(tree.read("f"), Some(shown.stdout));
 }
 
 // semantics: E3 E7

@@ -139,6 +139,11 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
     assert!(why.stdout.contains("is NOT in this file, but in the attic"), "{why:?}");
     let shown = format!("`unclobber attic show -w {} {}`", tree.root().display(), words[2]);
     assert!(why.stdout.contains(&shown), "{shown}\n{why:?}");
+    let outside = String::from_utf8_lossy(&run(&tree, &["why", "f"]).stdout).into_owned();
+    assert!(
+        outside.contains("what \"a\" wrote ") && outside.contains(&shown),
+        "{outside}"
+    );
     let listed = works(&tree, &["attic", "list"]);
     let label = "f (renamed over by b while a was writing it; holds what a wrote then, which is NOT in f)";
     assert!(listed.contains(label), "{listed}");
@@ -208,6 +213,34 @@ fn what_was_written_too_late_and_then_anew_is_cleared() {
     assert!(summed.contains(words), "{summed}");
 }
 
+// semantics: D22 A11
+#[test]
+fn what_was_written_too_late_and_not_kept_is_never_said_to_be_cleared() {
+    if !require_fuse("a late write, not kept") {
+        return;
+    }
+    let tree = Tree::new();
+    let mut a = Session::guarded(&tree, "a", &["--attic", "off"]);
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&a.sh("exec 3>f; echo half >&3"));
+    fine(&a.sh("exec 4>g; echo half >&4"));
+    fine(&b.sh("cat f g; echo theirs >t; mv t f; rm g; echo theirs >g"));
+    a.sh("echo late >&3; exec 3>&-; echo late >&4; exec 4>&-");
+    for name in ["f", "g"] {
+        let line = line_of(&mut a, name);
+        assert!(
+            line.contains("wrote is NOT in the file at this path, and nothing was kept"),
+            "{line}"
+        );
+    }
+    fine(&a.sh("cat f g"));
+    let said = a.close();
+    for name in ["f", "g"] {
+        let line = format!(" x write {name}: what was written is NOT in the file, and nothing was kept; read the file");
+        assert!(said.iter().any(|said| said.contains(&line)), "{said:?}");
+    }
+}
+
 // semantics: D21 E8 W1
 #[test]
 fn whom_to_wait_for_is_named() {
@@ -238,6 +271,35 @@ fn whom_to_wait_for_is_named() {
     }
     fine(&b.sh("exec 3>&- 4>&-"));
     fine(&a.sh("cat f g; echo mine >f; echo mine >g"));
+}
+
+// semantics: R1
+#[test]
+fn what_is_gone_is_over_and_not_cleared() {
+    let Some((tree, mut a, mut b)) = pair("what is gone", &["s"]) else {
+        return;
+    };
+    let report = tree.scratch().join("report.json");
+    fine(&b.sh("cat s; echo theirs >s"));
+    let mut c = Session::guarded(&tree, "c", &[&format!("--report={}", report.display())]);
+    for session in [&mut a, &mut c] {
+        refused(&session.sh("rm s"), "Device or resource busy");
+    }
+    fine(&b.sh("rm s"));
+    assert!(wait_until(PATIENCE, || !a.sh("ls s").ok()));
+    for session in [a, c] {
+        let said = session.close();
+        let summed = said.iter().find(|line| line.contains(" x unlink s: ")).cloned();
+        let summed = summed.unwrap_or_default();
+        assert!(summed.ends_with("over, nothing is there any more"), "{said:?}");
+    }
+    let summed: Value = serde_json::from_str(&fs::read_to_string(&report).expect("a report")).expect("JSON");
+    let refusal = &summed["owners"][0]["refusals"][0];
+    assert_eq!(
+        (&refusal["cleared"], &refusal["intent"]),
+        (&"gone".into(), &"remove".into()),
+        "{refusal}"
+    );
 }
 
 // semantics: R1 W4

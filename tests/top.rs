@@ -153,6 +153,30 @@ fn refusals_are_shown_as_they_happen_and_q_ends_it() {
 
 // semantics: W8
 #[test]
+fn names_of_the_moment_are_not_shown() {
+    let Some((tree, mut a)) = setting("top: names of the moment") else {
+        return;
+    };
+    let mut b = Session::guarded(&tree, "bob", &[]);
+    assert!(a.sh("echo x >scratch-a; mv scratch-a kept.txt").ok());
+    assert!(b.sh("echo x >scratch-b; rm scratch-b").ok());
+    // Refused for a name that is gone since.
+    assert!(
+        b.sh("cat notes.txt; echo theirs >notes.txt; ln notes.txt scratch-c")
+            .ok()
+    );
+    assert!(!a.sh("rm scratch-c").ok());
+    assert!(b.sh("rm scratch-c").ok());
+    let mut top = Top::start(&tree);
+    top.shows("kept.txt");
+    top.shows("bob");
+    assert!(!words(&top.text()).contains("scratch"), "{}", words(&top.text()));
+    top.keys.write_all(b"q").expect("a key");
+    assert_eq!(top.ended().0, Some(0));
+}
+
+// semantics: W8
+#[test]
 fn inside_an_owner_it_shows_that_owner_alone() {
     let Some((tree, mut a)) = setting("top: one owner") else {
         return;

@@ -1,14 +1,15 @@
 //! Files that somebody keeps open while writing them: a slow redirect, a log, a database.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::print_stdout, reason = "a skip is said aloud")]
 
 mod support;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use support::Tree;
 
@@ -296,13 +297,56 @@ fn stores_through_a_mapping_that_is_gone_are_their_owner_s_and_hide_no_outsider(
     }
 }
 
-/// Keeps a mapping that it stores into: once before it says so, and again after each line.
-const STORES_AGAIN: &str = "import mmap, os, sys
-open(sys.argv[1]).read(); file = os.open(sys.argv[1], os.O_RDWR)
-m = mmap.mmap(file, 4096)
+/// Keeps a mapping without a descriptor, stores into it once before it says so, and again after each line.
+const STORES_AGAIN: &str = "import ctypes, os, sys
+libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p
+open(sys.argv[1]).read(); fd = os.open(sys.argv[1], os.O_RDWR)
+m = libc.mmap(None, ctypes.c_long(4096), 3, 1, fd, ctypes.c_long(0)); os.close(fd)
 for letter in b'123456':
-    m[0] = letter; print('stored', flush=True)
+    ctypes.memset(m, letter, 1); print('stored', flush=True)
     if not sys.stdin.readline(): break";
+
+/// A process that runs [`STORES_AGAIN`], which has stored once.
+struct Storing {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Storing {
+    fn start(file: &Path) -> Self {
+        let mut child = Command::new("python3")
+            .args(["-c", STORES_AGAIN])
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "stored");
+        Self { child, stdin, lines }
+    }
+
+    fn again(&mut self) {
+        self.stdin.write_all(b"\n").unwrap();
+        assert_eq!(self.lines.next().unwrap().unwrap(), "stored");
+    }
+
+    fn end(mut self) {
+        drop(self.stdin);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Whether stores through mappings are dated, as on all filesystems that write back; said if not.
+fn stores_are_dated(tree: &Tree) -> bool {
+    let dated = nix::sys::statfs::statfs(&tree.backing).unwrap().filesystem_type() != nix::sys::statfs::TMPFS_MAGIC;
+    if !dated {
+        println!("SKIPPED: tmpfs does not date stores through mappings");
+    }
+    dated
+}
 
 // semantics: V8 D8
 #[test]
@@ -315,32 +359,26 @@ fn a_further_store_into_a_mapped_page_is_another_version() {
         ("unlink", |file| fs::remove_file(file)),
         ("replace", |file| fs::write(file, "a")),
     ];
-    for mapped_through in ["the backing directory", "the mount"] {
+    for mapped_through in [
+        "the backing directory",
+        "the mount",
+        "the backing directory, and appended to",
+    ] {
         let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
-        if nix::sys::statfs::statfs(&tree.backing).unwrap().filesystem_type() == nix::sys::statfs::TMPFS_MAGIC {
-            eprintln!("skipped: tmpfs does not date stores through mappings");
+        if !stores_are_dated(&tree) {
             return;
         }
         let (a, b) = (tree.owner("a"), tree.owner("b"));
-        let mapped = if mapped_through == "the mount" {
-            b.join("f")
-        } else {
-            tree.backing.join("f")
-        };
-        let mut child = Command::new("python3")
-            .args(["-c", STORES_AGAIN])
-            .arg(mapped)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "stored");
-        let mut stdin = child.stdin.take().unwrap();
+        let by_mount = mapped_through == "the mount";
+        let mut storing = Storing::start(&if by_mount { b.join("f") } else { tree.backing.join("f") });
+        if mapped_through.ends_with("appended to") {
+            // The last change is not that of the mapping.
+            let log = fs::OpenOptions::new().append(true).open(b.join("f"));
+            log.unwrap().write_all(b"appended").unwrap();
+        }
         for (letter, (way, change)) in ('2'..).zip(changes) {
             text(a.join("f"));
-            stdin.write_all(b"\n").unwrap();
-            assert_eq!(lines.next().unwrap().unwrap(), "stored");
+            storing.again();
             let case = format!("{way} of what is mapped through {mapped_through}");
             assert_eq!(errno(change(&a.join("f"))), Some(ESTALE), "{case}");
             assert!(
@@ -351,7 +389,71 @@ fn a_further_store_into_a_mapped_page_is_another_version() {
         // The step: it is read again, and then changed.
         text(a.join("f"));
         assert_eq!(errno(fs::remove_file(a.join("f"))), None, "{mapped_through}");
-        drop(stdin);
-        assert!(child.wait().unwrap().success());
+        storing.end();
+    }
+}
+
+// semantics: O10 D8
+#[test]
+fn a_mapping_that_outlives_its_handle_is_not_taken_for_another_owner_s() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
+    if !stores_are_dated(&tree) {
+        return;
+    }
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    let mut storing = Storing::start(&b.join("f"));
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(a.join("f")).unwrap();
+    file.read_exact(&mut [0; 8]).unwrap();
+    let file = {
+        // Opened by an owner who has the file current, and so may map it.
+        drop(file);
+        fs::OpenOptions::new().read(true).write(true).open(a.join("f")).unwrap()
+    };
+    storing.again();
+    assert_eq!(errno(file.set_len(0)), Some(ESTALE));
+    assert_eq!(errno(file.write_all_at(b"a", 9)), Some(ESTALE));
+    assert!(text(tree.backing.join("f")).starts_with("2x"));
+    storing.end();
+}
+
+// semantics: O10 A1
+#[test]
+fn what_an_outsider_stores_while_an_owner_may_have_the_file_mapped_is_kept() {
+    let mut tree = Tree::new(|dir| fs::write(dir.join("f"), "x".repeat(4096)).unwrap());
+    if !stores_are_dated(&tree) {
+        return;
+    }
+    let a = tree.owner("a");
+    text(a.join("f"));
+    let file = fs::OpenOptions::new().read(true).write(true).open(a.join("f")).unwrap();
+    let storing = Storing::start(&tree.backing.join("f"));
+    // Nobody can tell it from a store of a's own.
+    file.write_all_at(b"a", 9).unwrap();
+    file.set_len(0).unwrap();
+    drop(file);
+    storing.end();
+    assert!(
+        kept(&tree).iter().any(|kept| kept.starts_with("1xxx")),
+        "{:?}",
+        kept(&tree)
+    );
+}
+
+// semantics: D22 L7
+#[test]
+fn what_is_written_on_under_an_unguarded_name_is_kept() {
+    type Change = fn(&Path) -> std::io::Result<()>;
+    let changes: [Change; 2] = [|file| fs::remove_file(file), |file| fs::write(file, "theirs")];
+    for change in changes {
+        let mut tree = Tree::new(|dir| fs::create_dir(dir.join("node_modules")).unwrap());
+        let (a, b) = (tree.owner("a"), tree.owner("b"));
+        let mut slow = fs::File::create(a.join("f")).unwrap();
+        slow.write_all(b"half").unwrap();
+        slow.sync_all().unwrap();
+        assert_eq!(text(b.join("f")), "half");
+        fs::rename(b.join("f"), b.join("node_modules/f")).unwrap();
+        change(&b.join("node_modules/f")).unwrap();
+        assert!(kept(&tree).contains(&"half".to_owned()), "{:?}", kept(&tree));
+        drop(slow);
     }
 }

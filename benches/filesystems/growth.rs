@@ -187,7 +187,12 @@ fn observations(args: &GrowthArgs, findings: &mut Findings) -> io::Result<()> {
     let count = f64::from(files) * f64::from(known);
     let text = format!("memory for each of {count} observations");
     findings.line(&text, (full - empty) / count, BYTES_PER_OBSERVATION, "bytes");
-    findings.flat("a judgement by owners of one file", "microseconds", &times);
+    // A look into memory, and no operation: what its growth is to one is measured by those of the owners, below.
+    let shown: Vec<String> = times.iter().map(|(size, time)| format!("{size}: {time:.2}")).collect();
+    println!(
+        "for comparison, a judgement alone by owners of one file, microseconds at {}",
+        shown.join(", ")
+    );
     let (file, entry) = LedgerProbe::record_bytes();
     println!(
         "a record of a file has {file} bytes, one of a name {entry}, a node {}",

@@ -185,6 +185,8 @@ impl Place {
             command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
             command.stderr(fs::File::create(&said)?);
             if name == "null" {
+                // As all the others: in a session of its own, which on a busy core takes turns with that of the programs.
+                unclobber::sys::pre_exec(&mut command, || Ok(unclobber::sys::setsid()?));
                 place.server = Some(command.spawn()?);
             } else if !command.status()?.success() {
                 let why = fs::read_to_string(&said).unwrap_or_default();

@@ -47,7 +47,8 @@ impl EventFile {
             numbered(&options.path, 1)
         };
         Ok(Self {
-            unended: last_line(&before).is_some_and(|line| !is_end(&line)),
+            // Where another guard writes to it, too, a last line of its says nothing.
+            unended: sys::lock_file(&file).is_ok() && last_line(&before).is_some_and(|line| !is_end(&line)),
             options,
             file,
             length,
@@ -90,6 +91,9 @@ impl EventFile {
             rename_if_there(path, &numbered(path, 1))?;
         }
         let (file, length) = open(path)?;
+        if let Err(error) = sys::lock_file(&file) {
+            log::debug!("another guard writes to this record, too: {error}");
+        }
         (self.file, self.length, self.torn) = (file, length, length > 0);
         Ok(())
     }
@@ -218,6 +222,10 @@ mod tests {
             fs::write(&wanted.path, text).unwrap();
             assert_eq!(unended(), expected);
         }
+        // Another guard that writes to the same file has not ended.
+        let other = EventFile::open(wanted.clone()).unwrap();
+        assert!(other.is_unended() && !unended());
+        drop(other);
         // Begun anew, and nothing was written since.
         fs::rename(&wanted.path, numbered(&wanted.path, 1)).unwrap();
         assert!(unended());

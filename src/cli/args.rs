@@ -161,7 +161,7 @@ impl RuleArgs {
     }
 }
 
-/// Bounds of the attic. They are those of the guard: they count where this command starts it.
+/// Bounds of the attic and of memory. They are those of the guard: they count where this command starts it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub(crate) struct BoundsArgs {
     /// How long displaced content is kept: 90, 90s, 10m, 2h, 7d [default: 7d]
@@ -177,6 +177,19 @@ pub(crate) struct BoundsArgs {
     /// Whether displaced content is kept at all
     #[arg(long, value_enum, value_name = "SWITCH")]
     pub(crate) attic: Option<AtticSwitch>,
+    /// How many files, and how many names, are remembered; what is forgotten counts as not observed, from 4096 on
+    /// [default: 1048576]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_records)]
+    pub(crate) max_records: Option<u32>,
+}
+
+/// As many as there are parts of the tables, with some room in each.
+pub(crate) fn parse_records(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number) if number >= 4096 => Ok(number),
+        Ok(_) => Err("fewer than 4096 are too few to work with".to_owned()),
+        Err(_) => Err("not a number such as 1048576".to_owned()),
+    }
 }
 
 /// `--attic`.
@@ -196,7 +209,8 @@ impl BoundsArgs {
             AtticSwitch::On => "--attic=on".into(),
             AtticSwitch::Off => "--attic=off".into(),
         });
-        copy.into_iter().chain(off).collect()
+        let records = self.max_records.map(|number| format!("--max-records={number}").into());
+        copy.into_iter().chain(off).chain(records).collect()
     }
 }
 

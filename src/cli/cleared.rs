@@ -110,7 +110,7 @@ fn of_answer(found: &Explanation, event: &Value) -> Option<Cleared> {
     match made {
         true => Some(Cleared::Made),
         // What was written is somewhere else, whatever may be written now.
-        false if event["id"].is_string() => None,
+        false if event["id"].is_string() || event["rule"] == "D22" => None,
         false => Some(Cleared::Possible),
     }
 }

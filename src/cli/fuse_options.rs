@@ -4,7 +4,7 @@
 
 use clap::ValueEnum;
 
-use super::args::{MountArgs, parse_duration, parse_owner, parse_rule, parse_size};
+use super::args::{MountArgs, parse_duration, parse_owner, parse_records, parse_rule, parse_size};
 use super::recording::parse_files;
 use crate::sys::consts;
 
@@ -145,8 +145,8 @@ fn apply_word(word: &str, args: &mut MountArgs, options: &mut FuseOptions) -> Re
         "events-observations" => args.policy.recording.events_observations = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
         "owner" | "owner-by" | "mode" | "unseen" | "remove" | "view" | "create" | "durability" | "cache"
-        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "events" | "events-size"
-        | "events-files" | "rule" | "fsname" | "subtype" => {
+        | "passthrough" | "linger" | "attic-age" | "attic-size" | "attic-copy" | "attic" | "max-records" | "events"
+        | "events-size" | "events-files" | "rule" | "fsname" | "subtype" => {
             return Err("it needs a value".to_owned());
         }
         other if other.starts_with("x-") || other.starts_with("X-") => {}
@@ -177,6 +177,7 @@ fn apply_value(name: &str, value: &str, args: &mut MountArgs, options: &mut Fuse
         "attic-size" => policy.bounds.attic_size = Some(parse_size(value)?),
         "attic-copy" => policy.bounds.attic_copy = Some(parse_size(value)?),
         "attic" => policy.bounds.attic = Some(one_of(value)?),
+        "max-records" => policy.bounds.max_records = Some(parse_records(value)?),
         "events" => policy.recording.events = Some(value.into()),
         "events-size" => policy.recording.events_size = Some(parse_size(value)?),
         "events-files" => policy.recording.events_files = Some(parse_files(value)?),

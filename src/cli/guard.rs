@@ -22,6 +22,7 @@ pub(crate) fn guard(args: &GuardArgs, log: &LogArgs) -> Result<ExitCode, Problem
         attic_size: args.bounds.attic_size,
         attic_copy: args.bounds.attic_copy,
         attic_off: args.bounds.attic == Some(AtticSwitch::Off),
+        max_records: args.bounds.max_records,
         events: args.recording.options(&args.runtime_dir, &args.id),
         events_observations: args.recording.events_observations,
     };

@@ -56,7 +56,7 @@ pub(crate) fn reach(place: &Place, policy: &PolicyArgs, log: &LogArgs) -> Result
     let wishes = *bounds != BoundsArgs::default() || recording != RecordingArgs::default();
     if wishes && is_running(&guard) {
         note(
-            "the guard of this directory runs already, and goes on as it was started: --attic, --attic-age, --attic-size, --attic-copy and --events... have no effect",
+            "the guard of this directory runs already, and goes on as it was started: --attic, --attic-age, --attic-size, --attic-copy, --max-records and --events... have no effect",
         );
     }
     if !is_running(&guard) {

@@ -31,6 +31,9 @@ pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Hos
     let age = settings
         .attic_age
         .map(|age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+    let records = settings
+        .max_records
+        .map(|most| usize::try_from(most).unwrap_or(usize::MAX));
     let options = GuardOptions {
         attic: AtticLimits {
             age: age.unwrap_or(usual.age),
@@ -40,6 +43,7 @@ pub(crate) fn open(root: OwnedFd, settings: &Settings) -> io::Result<Arc<dyn Hos
         },
         id: settings.guard.clone(),
         max_fds,
+        max_records: records.unwrap_or(GuardOptions::default().max_records),
         ..GuardOptions::default()
     };
     let guard = Guard::open(root, options).map_err(io::Error::other)?;

@@ -47,7 +47,8 @@ struct Rule {
 /// The text of the proposal; `from` says what was refused.
 pub(super) fn propose(refused: &[Refused], from: &str) -> String {
     let is_loose = |one: &&Refused| !one.foreign && LOOSE.contains(&one.rule.as_str());
-    let (loose, strict): (Vec<&Refused>, Vec<&Refused>) = refused.iter().partition(is_loose);
+    let (of_rules, refused): (Vec<&Refused>, Vec<&Refused>) = refused.iter().partition(|one| one.rule == "L13");
+    let (loose, strict): (Vec<&Refused>, Vec<&Refused>) = refused.into_iter().partition(is_loose);
     let (secret, loose): (Vec<&Refused>, Vec<&Refused>) = loose.into_iter().partition(|one| is_secret(&one.path));
     let mut rules = Vec::new();
     let rest = by_program(&loose, &mut rules);
@@ -61,6 +62,12 @@ pub(super) fn propose(refused: &[Refused], from: &str) -> String {
         notes.push(format!(
             "{} kept somebody's work from being overwritten: no rule is proposed for {those}.",
             counted(kept, "refusal")
+        ));
+    }
+    if !of_rules.is_empty() {
+        notes.push(format!(
+            "{} of changes of .unclobber.toml itself: no rule lets them be, only --rules-writable does.",
+            counted(total(&of_rules), "refusal")
         ));
     }
     if !secret.is_empty() {
@@ -276,6 +283,20 @@ mod tests {
         );
         assert!(text.contains("pattern = \"/we\\\\*rd\\\\ \\\"x\\\"\""), "{text}");
         assert!(!text.contains("level = \"off\""));
+    }
+
+    #[test]
+    fn a_change_of_the_rules_is_nobody_s_work_that_was_kept() {
+        let all = [refused(".unclobber.toml", "/bin/sh", "L13", false)];
+        let text = propose(&all, "what was refused");
+        assert!(
+            text.contains("2 refusals of changes of .unclobber.toml itself"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("somebody's work") && !text.contains("[[rule]]"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -194,6 +194,9 @@ impl Refusals {
                 None => folded.last["step"].as_str().unwrap_or_default(),
             };
             let step = match (folded.last["id"].as_str(), folded.fate.cleared) {
+                (None, None) if folded.last["rule"] == "D22" => {
+                    format!("what was written is NOT in the file, and nothing was kept; {step}")
+                }
                 (None, _) => step.to_owned(),
                 (Some(id), None) => {
                     let show = self.reader.show_kept(id);

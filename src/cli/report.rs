@@ -280,6 +280,7 @@ fn meaning(rule: &str) -> &'static str {
         "D20" => "removed after a refusal, still unread",
         "D21" => "somebody is in the middle of changing it",
         "D22" => "taken away while it was written",
+        "L13" => "the rules cannot be changed from inside",
         "P2" => "the process itself holds an old copy",
         _ => "see docs/SEMANTICS.md",
     }

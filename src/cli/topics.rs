@@ -250,8 +250,8 @@ Mount options (-o), separated by commas; a comma inside a value is written \\,
   relatime, diratime, nodiratime: no effect; sync, async
   remount                by mount(8): change these; the flags below stay as they are
   owner=, owner-by=, mode=, unseen=, remove=, view=, create=, durability=, cache=,
-  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, events=, events-size=,
-  events-files=, events-observations, rule=, rules-writable, self-allow
+  passthrough=, linger=, attic=, attic-age=, attic-size=, attic-copy=, max-records=, events=,
+  events-size=, events-files=, events-observations, rule=, rules-writable, self-allow
                          the same as the flags, for fstab
 
 Words that only `mount` and fstab use (defaults, auto, noauto, user, users, nofail, _netdev, x-..., comment=...) are
@@ -269,16 +269,16 @@ change would be refused, and what to do next.
   FS_NOT_OBSERVED      \"File exists\"; \"Device or resource busy\" when removing
                        the file is there and has not been read: read it, then retry
   FS_STALE_VERSION     \"Stale file handle\"
-                       it has changed, or gone, since it was read: read it again, then retry
+                       it has changed since it was read: read it again, then retry;
+                       or it has gone: look at the path itself (ls PATH), then create it
   FS_NOT_FOUND         \"No such file or directory\"
                        there is nothing to edit: create it instead
   FS_NOT_REGULAR_FILE  \"Is a directory\" or \"File exists\"
                        choose another name
-  FS_IO_ERROR          the directory's own error
-
   FS_RULES_FIXED       \"Read-only file system\"
                        .unclobber.toml is not for commands inside to change:
                        change it outside, or mount with --rules-writable
+  FS_IO_ERROR          the directory's own error: look there, then retry
 
 Where another owner is still writing the file, it is named with its command: wait until that has closed it, then read.
 Where what a program wrote is not in the file, since another owner had removed or replaced it meanwhile, or had taken the

@@ -69,17 +69,9 @@ impl About<'_> {
         if let Some(told) = &view.last_refusal {
             facts.push(("last refusal", format!("{}: {}", ago(told.at), self.told(told))));
         }
-        if let Some((told, id)) = view.lost.as_ref().and_then(|told| Some((told, told.kept.as_deref()?))) {
-            let wrote = if self.own.is_some() {
-                "what you wrote"
-            } else {
-                "what it wrote"
-            };
-            let kept = format!(
-                "{wrote} {} is NOT in this file, but in the attic: outside the mount,",
-                ago(told.at)
-            );
-            facts.push(("not in it", format!("{kept} `{}`", self.show_kept(id))));
+        let writer = if self.own.is_some() { "you" } else { "it" };
+        if let Some(lost) = self.lost(view, writer) {
+            facts.push(("not in it", lost));
         }
         for (name, fact) in facts {
             add(&mut text, &format!("  {name:<13} {fact}\n"));
@@ -95,6 +87,16 @@ impl About<'_> {
     /// The command that prints what is kept under this id, wherever it is typed.
     fn show_kept(&self, id: &str) -> String {
         format!("{SHOW} -w {} {id}", shell_word(self.base))
+    }
+
+    /// Where that is which the owner has written, and which is not at the path.
+    fn lost(&self, view: &View, writer: &str) -> Option<String> {
+        let told = view.lost.as_ref()?;
+        let (id, when) = (told.kept.as_deref()?, ago(told.at));
+        Some(format!(
+            "what {writer} wrote {when} is NOT in this file, but in the attic: outside the mount, `{}`",
+            self.show_kept(id)
+        ))
     }
 
     fn told(&self, told: &Told) -> String {
@@ -130,6 +132,11 @@ impl About<'_> {
                 self.word(view)
             );
             add(&mut text, &line);
+        }
+        for (view, name) in views.iter().zip(&names) {
+            if let Some(lost) = self.lost(view, name) {
+                add(&mut text, &format!("\n  {lost}\n"));
+            }
         }
         if others > 0 {
             add(

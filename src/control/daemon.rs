@@ -37,6 +37,8 @@ pub struct Settings {
     pub attic_copy: Option<u64>,
     /// Nothing is kept in it.
     pub attic_off: bool,
+    /// How many files, and how many names, are remembered, where somebody has said so.
+    pub max_records: Option<u32>,
     /// Where events go.
     pub events: Option<EventFileOptions>,
     /// Whether observations are among them.

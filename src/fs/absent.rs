@@ -28,7 +28,7 @@ const HELD: Duration = Duration::from_secs(LONG.as_secs() + 10);
 #[derive(Debug)]
 struct Absent {
     dir: u64,
-    name: Box<OsStr>,
+    name: Arc<OsStr>,
     until: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Absences {
         self.0.lock(&hash).remove(&hash).is_some()
     }
 
-    fn take_all(&self) -> Vec<(u64, Box<OsStr>)> {
+    fn take_all(&self) -> Vec<(u64, Arc<OsStr>)> {
         let mut all = Vec::new();
         self.0
             .each(|shard| all.extend(shard.drain().map(|(_, absent)| (absent.dir, absent.name))));

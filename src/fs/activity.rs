@@ -29,7 +29,7 @@ const MAX_REFUSALS: usize = 20;
 const MAX_TEXT: usize = 400;
 
 /// A name, without holding on to its directory.
-type Name = (Weak<Node>, Box<OsStr>);
+type Name = (Weak<Node>, Arc<OsStr>);
 
 /// The file each owner opened last.
 #[derive(Debug, Default)]
@@ -187,8 +187,8 @@ impl Guard {
     fn last_touched(&self, owner: OwnerId) -> Option<String> {
         let at = self.touched.last(owner)?;
         let dir = at.dir.as_ref()?;
-        let is_gone =
-            matches!(self.store.peek(dir, &at.name), Ok(None)) && !dir.names().lock().staged.contains_key(&at.name);
+        // A staged name is there though the backing directory does not have it.
+        let is_gone = matches!(self.store.peek(dir, &at.name), Ok(None)) && !dir.has_staged();
         (!is_gone).then(|| short(self.path_of(&at)))
     }
 

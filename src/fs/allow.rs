@@ -256,7 +256,7 @@ impl Guard {
     }
 
     /// The directory and the name that a path leads to, without following symbolic links.
-    fn locate(&self, path: &Path) -> Result<(Arc<Node>, Box<OsStr>), AllowError> {
+    fn locate(&self, path: &Path) -> Result<(Arc<Node>, Arc<OsStr>), AllowError> {
         let wrong = |why: &str| AllowError::Path(why.to_owned());
         let mut names = Vec::new();
         for part in path.components() {

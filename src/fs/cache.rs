@@ -44,9 +44,9 @@ pub trait KernelCache: Send + Sync + std::fmt::Debug {
 /// What the kernel is to be told to forget.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Doubt {
-    Name(u64, Box<OsStr>),
+    Name(u64, Arc<OsStr>),
     /// That there is nothing at a name.
-    Absence(u64, Box<OsStr>),
+    Absence(u64, Arc<OsStr>),
     Attributes(u64),
 }
 

@@ -70,7 +70,7 @@ struct Miss {
 #[derive(Debug)]
 struct Found {
     dir: Weak<Node>,
-    name: Box<OsStr>,
+    name: Arc<OsStr>,
     node: u64,
     /// By the thread's latest look-up.
     fresh: bool,
@@ -87,7 +87,7 @@ impl Found {
 pub(super) struct Reported {
     intent: Intent,
     dir: Option<FileKey>,
-    name: Box<OsStr>,
+    name: Arc<OsStr>,
 }
 
 impl Reported {
@@ -249,13 +249,15 @@ impl Who {
     /// Notes which name led the thread to a file.
     pub(super) fn found(&self, dir: &Arc<Node>, name: &OsStr, node: &Node) {
         if let Some(thread) = &self.thread {
+            // The node has the name already, as a rule: one for all who keep it.
+            let name = node.name_at(dir, name).unwrap_or_else(|| name.into());
             let mut notes = thread.notes.lock();
             if let Some((again, _)) = &mut notes.sent_back {
                 *again = node.id();
             }
             notes.found = Some(Found {
                 dir: Arc::downgrade(dir),
-                name: name.into(),
+                name,
                 node: node.id(),
                 fresh: true,
             });
@@ -379,7 +381,7 @@ impl Who {
 #[derive(Debug, Clone)]
 pub(crate) struct At {
     pub(crate) dir: Option<Arc<Node>>,
-    pub(crate) name: Box<OsStr>,
+    pub(crate) name: Arc<OsStr>,
     /// The calling thread itself came by this name.
     pub(crate) certain: bool,
     /// The directory's lock is held: what the name leads to is certain, too.
@@ -388,7 +390,10 @@ pub(crate) struct At {
 
 impl At {
     pub(crate) fn entry(&self) -> Option<EntryKey> {
-        self.dir.as_ref().map(|dir| entry_key(dir.key(), &self.name))
+        self.dir.as_ref().map(|dir| EntryKey {
+            dir: dir.key(),
+            name: Arc::clone(&self.name),
+        })
     }
 }
 

@@ -232,6 +232,16 @@ pub(super) fn writer_of(changing: &Changing) -> Option<Writer> {
     Some(Writer { command, pid })
 }
 
+/// The level of a name whose file another owner is writing through a guarded handle: moved to an unguarded name, what that one
+/// writes is kept all the same.
+pub(super) fn level_beside_writers(level: Level, state: &FileState, owner: OwnerId) -> Level {
+    if level == Level::Off && others_write_on(state, owner) {
+        Level::Keep
+    } else {
+        level
+    }
+}
+
 /// Notes that an owner has taken the file's last name away, and where it is kept.
 pub(super) fn note_taken_away(
     state: &mut FileState,

@@ -13,7 +13,7 @@ use super::open::present;
 use super::virtual_dir::is_virtual_handle;
 use crate::faults::{self, point};
 use crate::guard::{Author, Code, Intent, Keep, Level, Reason, Step, There, Why};
-use crate::store::{FileState, Node, Winner, libc_flags as c};
+use crate::store::{FileState, Mapper, Node, Winner, libc_flags as c};
 use crate::sync::MutexGuard;
 use crate::sys::{self, Stat};
 
@@ -157,16 +157,21 @@ impl Mount {
     pub(super) fn take_for_own(&self, open: &FileHandle, stat: &Stat, state: &FileState) {
         let (guard, node, owner) = (self.guard(), open.node(), open.owner());
         let watched = open.may_have_mapped() && guard.watches() && !node.is_touched_outside();
-        if !watched || !state.mappers.iter().all(|(mapper, _)| *mapper == owner) {
+        let others = |mapper: &Mapper| mapper.owner != owner && mapper.may_store(stat.ino);
+        if !watched || state.mappers.iter().any(others) {
             return;
         }
         let moved = guard
             .ledger
             .with_known_file(node.key(), |record| record.token() != stat.token());
         if moved == Some(true) && guard.credit(node, stat, state) == Author::Outsider {
+            // An outsider may have mapped the file, too, or written it by asynchronous I/O, which is not told: what is displaced
+            // is kept until the owner has read it.
             guard
                 .ledger
-                .with_file(&present(node, stat, Author::Owner(owner)), |_| ());
+                .with_file(&present(node, stat, Author::Owner(owner)), |record| {
+                    record.presume(owner)
+                });
         }
     }
 
@@ -248,7 +253,8 @@ impl Mount {
         }
         let author = credit(state);
         // It may have been mapped, and unmapped before it was closed; or an outsider has changed it meanwhile.
-        let mapped = author == Author::Outsider && open.may_have_mapped();
+        let seen = released && self.guard().watches() && open.node().is_touched_outside();
+        let mapped = author == Author::Outsider && open.may_have_mapped() && !seen;
         let author = if mapped { Author::Owner(open.owner()) } else { author };
         let presumed = mapped || released;
         if !released && author == Author::Owner(open.owner()) {
@@ -280,6 +286,9 @@ impl Mount {
 
     pub(super) fn close(&self, open: &Arc<FileHandle>) {
         let node = open.node();
+        if open.may_have_mapped() {
+            self.guard().catch_up();
+        }
         let last = {
             let mut state = node.content().lock();
             self.note_unjudged_stores(open, true);
@@ -331,11 +340,12 @@ impl Mount {
                 .with_known_file(open.node().key(), |record| record.token() != stat.token())
         });
         match moved {
-            Some(false) if last => guard.store.attic().discard(&slot),
-            Some(false) => open.put_pre_image(slot),
-            Some(true) | None => {
+            Some(false) if last && !open.is_mapped() => guard.store.attic().discard(&slot),
+            Some(false) if !last => open.put_pre_image(slot),
+            Some(_) | None => {
+                let how = if moved == Some(false) { "may be" } else { "was" };
                 log::warn!(
-                    "{}: changed through a mapping without a judgement",
+                    "{}: {how} changed through a mapping without a judgement",
                     guard.path_of(open.at())
                 );
                 let size = stat.map_or(0, |stat| stat.size);

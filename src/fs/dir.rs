@@ -303,4 +303,43 @@ mod tests {
         let found = [3, 7, 5, 9, 4].map(|backing| listing.find(backing));
         assert_eq!(found, [Some(0), Some(1), Some(2), Some(3), None]);
     }
+
+    #[test]
+    fn of_many_names_only_those_are_kept_that_were_read_last() {
+        const NAMES: usize = 6000;
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..NAMES {
+            std::fs::File::create(dir.path().join(number.to_string())).unwrap();
+        }
+        let root = sys::open_path(dir.path(), c::O_PATH | c::O_DIRECTORY).unwrap();
+        let guard = crate::fs::Guard::open(root, crate::fs::GuardOptions::default()).unwrap();
+        let mount = Mount::stand_in(guard, crate::guard::Policy::default());
+        let caller = Caller {
+            tid: sys::gettid(),
+            uid: sys::getuid(),
+            gid: sys::getgid(),
+        };
+        let handle = mount.opendir(&caller, crate::store::ROOT_ID).unwrap();
+        let (mut names, mut position, mut most) = (HashSet::new(), 0, 0);
+        loop {
+            let mut left = 100;
+            let before = names.len();
+            mount
+                .readdir(handle, position, |item| {
+                    let full = left == 0;
+                    if !full {
+                        (left, position) = (left - 1, item.next);
+                        names.insert(item.name.to_os_string());
+                    }
+                    full
+                })
+                .unwrap();
+            most = most.max(mount.dir_handle(handle).unwrap().listing.lock().batch.len());
+            if names.len() == before {
+                break;
+            }
+        }
+        assert_eq!(names.len(), NAMES + 2);
+        assert!(most > 100 && most < NAMES / 2, "{most}");
+    }
 }

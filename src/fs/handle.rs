@@ -10,7 +10,7 @@ use super::events::Written;
 use super::mount::Mount;
 use super::open::{BY_ITSELF, EXEC};
 use crate::guard::{Level, OwnerId, Process, Token};
-use crate::store::{FileState, Node, Slot, StoreError, libc_flags as c};
+use crate::store::{FileState, Mapper, Node, Slot, StoreError, libc_flags as c};
 use crate::sync::Mutex;
 use crate::sys;
 
@@ -178,17 +178,24 @@ impl FileHandle {
         *self.pre_image.lock() = Some(slot);
     }
 
+    /// The handle is closed. Where its process has the file mapped still, it goes on as one who may store into it.
     pub(super) fn forget_mapper(&self, state: &mut FileState) {
         let Some(process) = self.process.filter(|_| self.maps) else {
             return;
         };
-        if let Some(index) = state
-            .mappers
-            .iter()
-            .position(|known| *known == (self.owner, process.tgid))
-        {
-            state.mappers.swap_remove(index);
+        let own = |mapper: &Mapper| (mapper.owner, mapper.pid, mapper.closed) == (self.owner, process.tgid, false);
+        if let Some(mapper) = state.mappers.iter_mut().find(|mapper| own(mapper)) {
+            mapper.closed = true;
         }
+        let ino = self.node.key().ino;
+        state.mappers.retain(|mapper| mapper.may_store(ino));
+    }
+
+    /// Whether its process has the file mapped for writing.
+    pub(super) fn is_mapped(&self) -> bool {
+        let ino = self.node.key().ino;
+        self.process
+            .is_some_and(|process| sys::maps_writable(process.tgid, ino))
     }
 
     /// Notes that no change through it needs a judgement any more.
@@ -301,7 +308,11 @@ impl Mount {
             opening.node.note_touched_outside();
         }
         if let (true, Some(process)) = (handle.maps, handle.process) {
-            state.mappers.push((handle.owner, process.tgid));
+            state.mappers.push(Mapper {
+                owner: handle.owner,
+                pid: process.tgid,
+                closed: false,
+            });
         }
         let unseen = guarded && !opening.current && self.enforces();
         if unseen && io == IoMode::PassthroughDirect && handle.reads_and_writes() {
@@ -369,12 +380,13 @@ impl Mount {
         }
     }
 
-    /// A descriptor of an open file that neither reads nor writes it.
+    /// A descriptor of an open file that neither reads nor writes it; none of a file that has no name yet, since nobody past the
+    /// mount could mind one that does.
     pub fn path_of_open(&self, open: &FileHandle) -> Option<Arc<OwnedFd>> {
-        match open.node.staged_file() {
-            Some(file) => sys::reopen(&*file, c::O_PATH).ok().map(Arc::new),
-            None => self.guard().store.fd(&open.node).ok(),
+        if open.node.staged_file().is_some() {
+            return None;
         }
+        self.guard().store.fd(&open.node).ok()
     }
 
     /// The kernel would not register the file for passthrough: its data goes through the daemon from now on, unless others

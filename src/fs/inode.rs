@@ -96,8 +96,8 @@ impl Inode {
     }
 
     fn tidy(&mut self) {
-        let is_empty = |rare: &Box<Rare>| rare.sent_back.is_none() && rare.unsettled.is_none();
-        if self.rare.as_ref().is_some_and(is_empty) {
+        let is_empty = |rare: &Rare| rare.sent_back.is_none() && rare.unsettled.is_none();
+        if self.rare.as_deref().is_some_and(is_empty) {
             self.rare = None;
         }
     }

@@ -474,8 +474,8 @@ impl Guard {
         let mut mapped = state
             .mappers
             .iter()
-            .filter(|(_, pid)| sys::maps_writable(*pid, stat.ino))
-            .map(|(owner, _)| *owner);
+            .filter(|mapper| sys::maps_writable(mapper.pid, stat.ino))
+            .map(|mapper| mapper.owner);
         match mapped.next() {
             None => Author::Outsider,
             Some(owner) if mapped.all(|other| other == owner) => Author::Owner(owner),

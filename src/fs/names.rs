@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::caller::{Arrival, At, Caller, Who};
-use super::changing::{change_under_way, note_taken_away, others_write_on};
+use super::changing::{change_under_way, level_beside_writers, note_taken_away, others_write_on};
 use super::errno::{FsError, Result};
 use super::judge::{Subject, at};
 use super::mount::Mount;
@@ -86,6 +86,7 @@ impl Mount {
             // Its last name: whoever still has it open, or stands by it, goes on by descriptor.
             guard.store.pin(node)?;
         }
+        let level = level_beside_writers(level, &state, who.owner);
         if level == Level::Off {
             self.remove_plainly(dir, &at.name)
                 .inspect_err(|_| node.unpin_last(stat.nlink))?;
@@ -115,7 +116,8 @@ impl Mount {
         };
         // Content that another name still leads to is not displaced.
         let last = stat.nlink <= 1;
-        let keep = last && (keep == Keep::Yes || others_write_on(&state, who.owner)) && guard.store.attic().is_on();
+        let unseen = keep == Keep::Yes;
+        let keep = last && (unseen || others_write_on(&state, who.owner)) && guard.store.attic().is_on();
         let expected = Expected {
             key: node.key(),
             token: stat.token(),
@@ -132,6 +134,9 @@ impl Mount {
                 });
             }
         };
+        // An outsider may have taken the other names away meanwhile: then this was the last.
+        let is_last_now = || guard.store.stat(node).is_ok_and(|stat| stat.nlink <= 1);
+        let keep = keep || unseen && !last && slot.is_some() && is_last_now();
         state.in_attic = keep && slot.is_some();
         if last {
             note_taken_away(&mut state, (who.owner, "unlink"), stat, slot.as_ref().filter(|_| keep));

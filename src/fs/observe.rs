@@ -37,7 +37,7 @@ impl Guard {
             moved.then(|| (file.generation(), file.history().last().map(|last| last.author)))
         });
         if let Some((generation, author)) = moved {
-            if may_be_stored_on(author, owner, present, state) {
+            if may_be_stored_on(author, present) {
                 date_further_stores(data);
             }
             if self.events().is_recording_observations() {
@@ -53,15 +53,10 @@ impl Guard {
 
 /// Whether somebody else may have stored into pages of the file through a mapping that are still to be written back.
 ///
-/// Another store into such a page moves no time. Who has changed the file by a handle that is closed has no mapping of it;
-/// an outsider may have one of any file that was changed by one; and what has lain for long was written back.
-fn may_be_stored_on(author: Option<Author>, reader: OwnerId, present: &Present, state: &FileState) -> bool {
-    let mapped = || state.mappers.iter().any(|(owner, _)| *owner != reader);
-    match author {
-        Some(Author::Outsider | Author::Several) => true,
-        Some(Author::Owner(_)) => mapped(),
-        None => mapped() || clock::now().sec.saturating_sub(present.token.ctime.sec) < LONG_WRITTEN_BACK,
-    }
+/// Another store into such a page moves no time. A mapping outlives the handle it was made by, and whoever changed the file
+/// last is not the only one; but what has lain for long was written back.
+fn may_be_stored_on(author: Option<Author>, present: &Present) -> bool {
+    author.is_some() || clock::now().sec.saturating_sub(present.token.ctime.sec) < LONG_WRITTEN_BACK
 }
 
 /// Makes further stores through mappings move the file's times, before what is in it now is read.

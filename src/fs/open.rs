@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::caller::{Arrival, At, Caller, Who};
-use super::changing::{change_under_way, lock_to_change};
+use super::changing::{change_under_way, level_beside_writers, lock_to_change};
 use super::errno::{FsError, Result};
 use super::handle::{FileHandle, Opened, Opening};
 use super::judge::{Subject, Verdict};
@@ -61,6 +61,11 @@ impl Mount {
             // Of an open for writing the kernel knows this before it asks, of this one only after the file is empty.
             return Err(FsError::Errno(c::ETXTBSY));
         }
+        let level = if truncates {
+            level_beside_writers(level, &state, who.owner)
+        } else {
+            level
+        };
         let mut current = level == Level::Off;
         if truncates {
             self.truncate(&who, "open", &at, &node, &mut state, &file, 0, level)?;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::history::History;
 use super::version::{Author, Change, Generation};
-use super::views::ProcessViews;
+use super::views::{ProcessViews, Seen};
 use super::{FileKey, OwnerId, Process};
 
 /// What an owner saw at a name last.
@@ -108,7 +108,7 @@ impl EntryRecord {
             Ok(index) => self.owners[index] = view,
             Err(index) => self.owners.insert(index, view),
         }
-        self.processes.observe(owner, process, at, true);
+        self.processes.observe(owner, process, Seen::nothing(at));
     }
 
     /// O3, through this name: the owner, by this process, has read `file` here.
@@ -145,7 +145,11 @@ impl EntryRecord {
         self.advance(bound, change);
         if owner != OwnerId::NOBODY {
             self.see(owner, bound.map_or(EntryView::Absent, EntryView::Present));
-            self.processes.advance(owner, process, self.generation, bound.is_none());
+            let seen = Seen {
+                generation: self.generation,
+                miss: bound.is_none(),
+            };
+            self.processes.advance(owner, process, seen);
         }
     }
 
@@ -228,8 +232,11 @@ impl EntryRecord {
     fn observe(&mut self, owner: OwnerId, process: Option<Process>, saw: EntryView) {
         if owner != OwnerId::NOBODY {
             self.see(owner, saw);
-            self.processes
-                .observe(owner, process, self.generation, saw == EntryView::Absent);
+            let seen = Seen {
+                generation: self.generation,
+                miss: saw == EntryView::Absent,
+            };
+            self.processes.observe(owner, process, seen);
         }
     }
 

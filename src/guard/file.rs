@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::history::History;
 use super::version::{Author, Change, Generation};
-use super::views::ProcessViews;
+use super::views::{ProcessViews, Seen};
 use super::{OwnerId, Process, Timestamp, Token};
 
 /// What an owner knows of the content it has just changed.
@@ -39,10 +39,45 @@ impl From<Token> for Version {
     }
 }
 
+/// A token without the bytes that its times leave unused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PackedToken {
+    size: u64,
+    seconds: [i64; 2],
+    nanoseconds: [u32; 2],
+}
+
+impl From<Token> for PackedToken {
+    fn from(token: Token) -> Self {
+        Self {
+            size: token.size,
+            seconds: [token.mtime.sec, token.ctime.sec],
+            nanoseconds: [token.mtime.nsec, token.ctime.nsec],
+        }
+    }
+}
+
+impl From<PackedToken> for Token {
+    fn from(packed: PackedToken) -> Self {
+        let ([mtime, ctime], [mtime_nsec, ctime_nsec]) = (packed.seconds, packed.nanoseconds);
+        Self {
+            size: packed.size,
+            mtime: Timestamp {
+                sec: mtime,
+                nsec: mtime_nsec,
+            },
+            ctime: Timestamp {
+                sec: ctime,
+                nsec: ctime_nsec,
+            },
+        }
+    }
+}
+
 /// One file, and every owner's and process's view of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRecord {
-    token: Token,
+    token: PackedToken,
     generation: Generation,
     history: History,
     /// In order of owner: a file may have been seen by very many.
@@ -69,7 +104,7 @@ impl FileRecord {
     pub fn baseline(token: Token, generation: Generation) -> Self {
         let (history, owners) = (History::default(), SmallVec::new());
         Self {
-            token,
+            token: token.into(),
             generation,
             history,
             owners,
@@ -89,7 +124,7 @@ impl FileRecord {
     /// The evidence for the present version.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.token
+        self.token.into()
     }
 
     /// The present version.
@@ -110,7 +145,7 @@ impl FileRecord {
     /// The view of an owner who made the change, and had the version before it, moves along (stores through a mapping
     /// arrive without a caller). Process views stay: no change by their own owner makes them old.
     pub fn refresh(&mut self, now: Token, change: Change) -> bool {
-        if now == self.token {
+        if now == self.token() {
             return false;
         }
         let follows = match change.author {
@@ -126,7 +161,7 @@ impl FileRecord {
 
     /// Takes over the token after a change of metadata alone that went through the mount.
     pub fn retoken(&mut self, now: Token) {
-        self.token = now;
+        self.token = now.into();
     }
 
     /// O3: the owner, by this process, has read the present version.
@@ -136,7 +171,7 @@ impl FileRecord {
     pub fn observe(&mut self, owner: OwnerId, process: Option<Process>) {
         if owner != OwnerId::NOBODY {
             self.see(owner);
-            self.processes.observe(owner, process, self.generation, false);
+            self.processes.observe(owner, process, Seen::there(self.generation));
         }
     }
 
@@ -159,7 +194,7 @@ impl FileRecord {
         self.see(owner);
         let is_old = || process.is_some_and(|process| self.process_is_old(owner, process));
         if produced == Produced::Whole || !is_old() {
-            self.processes.advance(owner, process, self.generation, false);
+            self.processes.advance(owner, process, Seen::there(self.generation));
         }
     }
 
@@ -174,7 +209,7 @@ impl FileRecord {
     pub fn seen_version(&self, owner: OwnerId) -> Option<Version> {
         let seen = self.view(owner)?;
         if seen == self.generation {
-            return Some(self.token.into());
+            return Some(self.token().into());
         }
         let past = &self.rare.as_ref()?.past;
         let past = past.iter().find(|(generation, _)| *generation == seen);
@@ -301,9 +336,9 @@ impl FileRecord {
     fn advance(&mut self, token: Token, change: Change) {
         if self.owners.iter().any(|(_, seen)| *seen == self.generation) {
             let past = &mut self.rare.get_or_insert_default().past;
-            past.push((self.generation, self.token.into()));
+            past.push((self.generation, Token::from(self.token).into()));
         }
-        self.token = token;
+        self.token = token.into();
         // A number out of order could make an old view look current. In doubt nobody has seen anything.
         if change.generation <= self.generation {
             self.owners.clear();

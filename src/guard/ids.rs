@@ -1,6 +1,7 @@
 //! Identities and versions.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 
 /// Who holds observations. The number means nothing outside one guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +39,7 @@ pub struct EntryKey {
     /// The directory.
     pub dir: FileKey,
     /// The name, one component.
-    pub name: Box<OsStr>,
+    pub name: Arc<OsStr>,
 }
 
 /// Seconds and nanoseconds since the epoch, as in `struct timespec`.

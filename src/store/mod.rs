@@ -21,7 +21,7 @@ pub use attic::{Attic, AtticLimits, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use journal::{KeptInfo, Renamed, path_as_text};
 pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
-pub use node::{Changing, DirState, FileState, FileUse, Kind, Node, Place, Staged, TakenAway};
+pub use node::{Changing, DirState, FileState, FileUse, Kind, Mapper, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
 pub use ticks::Ticks;
 
@@ -287,7 +287,7 @@ impl Store {
         let fd = sys::open_child(&*parent, name)?;
         let stat = sys::stat(&fd)?;
         let (key, handle) = self.identify(&fd, &stat, handle);
-        let (node, fresh) = self.table.intern(key, Kind::of(&stat), handle, place(dir, name));
+        let (node, fresh) = self.table.intern(key, Kind::of(&stat), handle, (dir, name));
         if fresh || node.cached_fd().is_none() {
             self.fds.keep(&node, &Arc::new(fd));
         }
@@ -313,7 +313,7 @@ impl Store {
                 ((stat.dev, stat.ino) == (key.dev, key.ino)).then_some(stat)?
             }
         };
-        node.found_at(place(dir, name));
+        node.found_at(dir, name);
         Some((node, stat))
     }
 
@@ -325,7 +325,7 @@ impl Store {
         let parent = self.fd(dir)?;
         let handle = self.handle_at(&parent, name)?;
         if let Some(node) = handle.and_then(|handle| self.known(&handle)) {
-            node.found_at(place(dir, name));
+            node.found_at(dir, name);
             return Ok(node);
         }
         Ok(self.lookup(dir, name)?.0)
@@ -429,7 +429,7 @@ impl Store {
     /// not kept with it: nobody could execute the file past the mount.
     pub fn adopt(&self, dir: &Arc<Node>, name: &OsStr, file: &OwnedFd, stat: &Stat, staged: bool) -> Arc<Node> {
         let (key, handle) = table::identify(file, stat);
-        let (node, _) = self.table.intern(key, Kind::of(stat), handle, place(dir, name));
+        let (node, _) = self.table.intern(key, Kind::of(stat), handle, (dir, name));
         if !staged {
             self.keep_open(&node);
         }
@@ -490,13 +490,6 @@ impl Store {
             }
             opened => Ok(opened?),
         }
-    }
-}
-
-fn place(dir: &Arc<Node>, name: &OsStr) -> Place {
-    Place {
-        parent: Some(Arc::clone(dir)),
-        name: name.into(),
     }
 }
 

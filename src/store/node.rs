@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::table::Table;
 use crate::guard::{FileKey, Level, OwnerId, Process, Timestamp};
 use crate::sync::Mutex;
-use crate::sys::{Handle, Stat};
+use crate::sys::{self, Handle, Stat};
 
 /// What a node is; never changes during the life of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,14 +49,14 @@ pub struct Place {
     /// The directory; none for the root.
     pub parent: Option<Arc<Node>>,
     /// The name in it.
-    pub name: Box<OsStr>,
+    pub name: Arc<OsStr>,
 }
 
 /// What the directory lock guards.
 #[derive(Debug, Default)]
 pub struct DirState {
     /// Names that exist through the mount and are not yet published in the backing directory.
-    pub staged: BTreeMap<Box<OsStr>, Arc<Node>>,
+    pub staged: BTreeMap<Arc<OsStr>, Arc<Node>>,
 }
 
 /// A file that exists through the mount and has no name in the backing tree yet.
@@ -65,7 +65,7 @@ pub struct Staged {
     /// The directory it will be published in.
     pub dir: Arc<Node>,
     /// The name it will be published under.
-    pub name: Box<OsStr>,
+    pub name: Arc<OsStr>,
     /// The unnamed file.
     pub file: Arc<OwnedFd>,
     /// Who made it.
@@ -93,6 +93,25 @@ pub struct Changing {
     pub flushed: Option<Timestamp>,
     /// Its writes are not judged one by one.
     pub unjudged: bool,
+}
+
+/// A process that has the file open for reading and writing, or had it and has it mapped still: a mapping outlives its handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapper {
+    /// Whose it is.
+    pub owner: OwnerId,
+    /// Its number.
+    pub pid: u32,
+    /// The handle is closed.
+    pub closed: bool,
+}
+
+impl Mapper {
+    /// Whether it may store into the file of this inode number now.
+    #[must_use]
+    pub fn may_store(&self, ino: u64) -> bool {
+        !self.closed || sys::maps_writable(self.pid, ino)
+    }
 }
 
 /// The file's last name was taken away while somebody else was writing the file.
@@ -137,9 +156,8 @@ pub struct FileUse {
     pub changing: Vec<Changing>,
     /// It has lost its last name to another owner than those who write it.
     pub taken_away: Option<Box<TakenAway>>,
-    /// Owners and processes with the file open for reading and writing, who may have mapped it: stores through a mapping
-    /// bring no request.
-    pub mappers: SmallVec<[(OwnerId, u32); 1]>,
+    /// Who may have mapped the file: stores through a mapping bring no request.
+    pub mappers: SmallVec<[Mapper; 1]>,
     /// Handles by which it is being executed.
     pub executing: u32,
     /// Handles through which the file may be mapped for writing past the daemon: its times move unseen meanwhile.
@@ -340,11 +358,23 @@ impl Node {
         &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id)
     }
 
+    /// The name, if it was last found by this one in this directory.
+    #[must_use]
+    pub fn name_at(&self, dir: &Self, name: &OsStr) -> Option<Arc<OsStr>> {
+        let place = self.place.lock();
+        let is_at = &*place.name == name && place.parent.as_ref().is_some_and(|parent| parent.id == dir.id);
+        let name = is_at.then(|| Arc::clone(&place.name));
+        drop(place);
+        name
+    }
+
     /// Notes where it was found.
-    pub(super) fn found_at(&self, place: Place) {
-        let known = place.parent.as_ref().is_some_and(|dir| self.is_at(dir, &place.name));
-        if !known && self.id != super::ROOT_ID {
-            self.set_place(place);
+    pub(super) fn found_at(&self, dir: &Arc<Self>, name: &OsStr) {
+        if !self.is_at(dir, name) && self.id != super::ROOT_ID {
+            self.set_place(Place {
+                parent: Some(Arc::clone(dir)),
+                name: name.into(),
+            });
         }
     }
 

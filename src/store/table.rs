@@ -1,6 +1,7 @@
 //! The table of known nodes, and the bound on descriptors kept for them.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::hash::BuildHasher;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -78,7 +79,7 @@ impl Table {
     pub(super) fn root(self: &Arc<Self>, key: FileKey, fd: Arc<OwnedFd>) -> Arc<Node> {
         let place = Place {
             parent: None,
-            name: std::ffi::OsStr::new("").into(),
+            name: OsStr::new("").into(),
         };
         let node = Arc::new(Node::new(
             ROOT_ID,
@@ -110,7 +111,7 @@ impl Table {
         key: FileKey,
         kind: Kind,
         handle: Option<Handle>,
-        place: Place,
+        (dir, name): (&Arc<Node>, &OsStr),
     ) -> (Arc<Node>, bool) {
         let hash = self.hash(key.ino);
         let mut shard = self.nodes.lock(&key.ino);
@@ -119,12 +120,16 @@ impl Table {
             .and_then(|slot| slot.node.upgrade());
         if let Some(node) = known {
             drop(shard);
-            node.found_at(place);
+            node.found_at(dir, name);
             return (node, false);
         }
         // Of a node of the same key that is on its way out its successor takes over the id.
         let old = shard.find(hash, |slot| slot.key == key).map(|slot| slot.id);
         let id = old.unwrap_or_else(|| self.choose_id(&shard, key));
+        let place = Place {
+            parent: Some(Arc::clone(dir)),
+            name: name.into(),
+        };
         let node = Arc::new(Node::new(id, key, kind, handle, place, Arc::downgrade(self)));
         let slot = Slot {
             key,
@@ -212,8 +217,10 @@ impl Table {
     /// The live node of an id that is its inode number.
     pub(super) fn by_id(&self, id: u64) -> Option<Arc<Node>> {
         let shard = self.nodes.lock(&id);
-        let slot = shard.find(self.hash(id), |slot| slot.id == id && slot.key.ino == id)?;
-        slot.node.upgrade()
+        let slot = shard.find(self.hash(id), |slot| slot.id == id && slot.key.ino == id);
+        let node = slot.and_then(|slot| slot.node.upgrade());
+        drop(shard);
+        node
     }
 
     /// The node of a file handle.
@@ -225,8 +232,9 @@ impl Table {
         let ino = u64::from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?));
         let same = |slot: &Slot| slot.key.ino == ino && slot.key.generation == generation;
         let shard = self.nodes.lock(&ino);
-        let slot = shard.find(self.hash(ino), same)?;
-        slot.node.upgrade()
+        let node = shard.find(self.hash(ino), same).and_then(|slot| slot.node.upgrade());
+        drop(shard);
+        node
     }
 
     pub(super) fn each(&self, mut visit: impl FnMut(&Node)) {

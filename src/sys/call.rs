@@ -8,6 +8,7 @@
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::NixPath;
 
@@ -34,8 +35,21 @@ impl Ret for isize {
     }
 }
 
+/// Calls made so far, in builds with debug assertions: what an operation costs below, without a clock.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// System calls made by this layer so far, in all threads; those that cannot fail and those of the watch are left out. Always
+/// 0 without debug assertions.
+#[doc(hidden)]
+pub fn calls_made() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}
+
 /// The value, or errno.
 pub(super) fn check(ret: impl Ret) -> Result<i64, i32> {
+    if cfg!(debug_assertions) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
     match ret.value() {
         -1 => Err(errno()),
         value => Ok(value),

@@ -28,6 +28,7 @@ mod tty;
 pub use attr::{
     TimeSet, access, chmod, chown, coarse_time, get_xattr, list_xattr, remove_xattr, set_times, set_xattr, truncate,
 };
+pub use call::calls_made;
 pub use cred::{CredScope, Creds, as_caller, keep_serving_capabilities};
 pub use data::{
     Lease, Statfs, clone_content, copy_file_range, fallocate, fdatasync, fsync, ftruncate, lock_file, pread, pwrite,
