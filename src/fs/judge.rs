@@ -459,7 +459,7 @@ impl Guard {
         if let Author::Owner(_) = author
             && all_are_closing(state)
             && self.has_moved(node, stat)
-            && (!self.watches() || node.is_touched_outside())
+            && (!self.watches_all() || node.is_touched_outside())
         {
             // It was credited with its own changes when it flushed, and may have closed it since.
             return Author::Several;

@@ -11,7 +11,7 @@ use super::errno::Result;
 use super::judge::{Subject, Verdict};
 use super::mount::Mount;
 use crate::guard::{Intent, Keep, OwnerId};
-use crate::store::{KeptInfo, Slot};
+use crate::store::{KeptInfo, Node, Renamed, Slot, path_as_text};
 use crate::sys::Stat;
 
 impl Mount {
@@ -53,6 +53,31 @@ impl Mount {
                 log::warn!("{path}: what is replaced could not be kept: {error}");
             }
         }
+    }
+
+    /// Notes what a rename is about to displace; whether that could be noted.
+    pub(super) fn note_rename(
+        &self,
+        who: &Who,
+        (from, to): (&At, &At),
+        (moved, displaced, stat): (&Node, &Node, &Stat),
+        slot: &Slot,
+    ) -> bool {
+        let guard = self.guard();
+        if !guard.store.attic().is_on() {
+            return false;
+        }
+        let (from, from_bytes) = path_as_text(guard.real_path_of(from));
+        guard.store.attic().note(&KeptInfo {
+            renamed: Some(Renamed {
+                from,
+                from_bytes,
+                source: moved.key().ino,
+                displaced: displaced.key().ino,
+                modified: (stat.mtime.sec, stat.mtime.nsec),
+            }),
+            ..guard.kept_info(slot, who.owner, "rename", to, stat.size)
+        })
     }
 }
 

@@ -14,8 +14,7 @@ use crate::audit::Change;
 use crate::faults::{self, point};
 use crate::guard::{Code, Intent, Keep, Level, Reason, Step, There, Why};
 use crate::store::{
-    DirState, Exchange, Expected, FileState, KeptInfo, Kind, Node, Place, Renamed, Slot, StoreError, Winner,
-    libc_flags as c, path_as_text,
+    DirState, Exchange, Expected, FileState, Kind, Node, Place, Slot, StoreError, Winner, libc_flags as c,
 };
 use crate::sync::MutexGuard;
 use crate::sys::Stat;
@@ -291,7 +290,7 @@ impl Mount {
         let must_keep = keep == Keep::Yes && store.attic().is_on();
         let keep = last && (keep == Keep::Yes || stat.size > 0 || written);
         let slot = store.attic().fresh_slot();
-        let noted = keep && self.note_rename(who, source, target, (moved, displaced, stat), &slot);
+        let noted = keep && self.note_rename(who, (&source.at, &target.at), (moved, displaced, stat), &slot);
         let done = store.rename_over(
             (moved.key(), displaced),
             source.end(),
@@ -341,31 +340,6 @@ impl Mount {
         // Another name may still lead to it, or an open handle.
         self.note_links(displaced);
         Ok(())
-    }
-
-    fn note_rename(
-        &self,
-        who: &Who,
-        source: &End,
-        target: &End,
-        (moved, displaced, stat): (&Node, &Node, &Stat),
-        slot: &Slot,
-    ) -> bool {
-        let guard = self.guard();
-        if !guard.store.attic().is_on() {
-            return false;
-        }
-        let (from, from_bytes) = path_as_text(guard.real_path_of(&source.at));
-        guard.store.attic().note(&KeptInfo {
-            renamed: Some(Renamed {
-                from,
-                from_bytes,
-                source: moved.key().ino,
-                displaced: displaced.key().ino,
-                modified: (stat.mtime.sec, stat.mtime.nsec),
-            }),
-            ..guard.kept_info(slot, who.owner, "rename", &target.at, stat.size)
-        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the files' locks are what proves the check")]
