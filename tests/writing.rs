@@ -457,3 +457,24 @@ fn what_is_written_on_under_an_unguarded_name_is_kept() {
         drop(slow);
     }
 }
+
+// semantics: D21
+#[test]
+fn who_goes_on_writing_what_was_moved_to_a_guarded_name_is_not_written_over() {
+    let mut tree = Tree::new(|_| ());
+    let (a, b) = (tree.owner("a"), tree.owner("b"));
+    let mut slow = fs::File::create(a.join("f~")).unwrap();
+    slow.write_all(b"half").unwrap();
+    fs::rename(a.join("f~"), a.join("f")).unwrap();
+    slow.sync_all().unwrap();
+    assert_eq!(text(b.join("f")), "half");
+    for (way, done) in in_place(&b.join("f")) {
+        assert_eq!(errno(done), Some(ESTALE), "{way}");
+    }
+    slow.write_all(b" whole").unwrap();
+    drop(slow);
+    assert_eq!(text(b.join("f")), "half whole");
+    for (way, done) in in_place(&b.join("f")) {
+        assert!(done.is_ok(), "{way}: {done:?}");
+    }
+}

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Guard;
 use super::caller::At;
 use super::errno::{FsError, Result, errno_text, refusal_errno};
 use super::events::level_name;
@@ -61,9 +62,9 @@ impl Mount {
     /// A handle was flushed or synced while the file held data: what is there now is a version.
     pub(super) fn settle_changing(&self, handle: &FileHandle, state: &mut FileState) {
         let of_handle = (self.id(), handle.id());
-        if !handle.is_unjudged() {
-            state.changing.retain(|changing| changing.handle != of_handle);
-        }
+        state
+            .changing
+            .retain(|changing| changing.unjudged || changing.handle != of_handle);
         for changing in &mut state.changing {
             if changing.handle == of_handle {
                 changing.settled = Some(clock::now());
@@ -151,6 +152,34 @@ impl Mount {
             Err(FsError::Refused(reason))
         } else {
             Ok(())
+        }
+    }
+}
+
+impl Guard {
+    /// A file that was moved from an unguarded name to a guarded one may be open for writing still: those handles go on
+    /// unjudged, and until they are closed the content is theirs. The file's lock is held.
+    pub(super) fn note_writers_along(&self, node: &Arc<Node>, state: &mut FileState) {
+        if state.writing.is_empty() {
+            return;
+        }
+        for mount in self.mounts() {
+            mount.files.each(|shard| {
+                let of_file = |handle: &&Arc<FileHandle>| {
+                    Arc::ptr_eq(handle.node(), node) && handle.writes() && handle.level() == Level::Off
+                };
+                for handle in shard.values().filter(of_file) {
+                    state.changing.push(Changing {
+                        owner: handle.owner(),
+                        process: handle.process(),
+                        handle: (mount.id(), handle.id()),
+                        since: clock::now(),
+                        settled: Some(clock::now()),
+                        flushed: None,
+                        unjudged: true,
+                    });
+                }
+            });
         }
     }
 }

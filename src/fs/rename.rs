@@ -143,7 +143,7 @@ impl Mount {
             return Ok([dir, other]);
         }
         let (one, other) = (source.file(), target.file());
-        let (moving, mut displaced) = lock_contents(one.as_ref(), other.as_ref());
+        let (mut moving, mut displaced) = lock_contents(one.as_ref(), other.as_ref());
         self.look_again(&mut source)?;
         self.look_again(&mut target)?;
         let level = self.level_of(who, Some(&target.dir), &target.at.name);
@@ -151,6 +151,9 @@ impl Mount {
         let verdict = self.judge_target(who, &target, displaced.as_deref())?;
         self.carry_out(who, &source, &target, &moved, verdict, flags, displaced.as_deref_mut())?;
         self.note_renamed(who, &source, &target, &moved);
+        if let (Level::Off, Level::Guard, Some(state)) = (source.level, target.level, moving.as_deref_mut()) {
+            self.guard().note_writers_along(&moved, state);
+        }
         let change = match target.found {
             Some(_) => Change::RenameOver,
             None => Change::Rename,
