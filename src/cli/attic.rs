@@ -21,7 +21,7 @@ use crate::clock;
 use crate::control::{Client, PathText, Surroundings, WhyRequest};
 use crate::fs::Operation;
 use crate::guard::OUTSIDE;
-use crate::store::{Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend};
+use crate::store::{HOMELESS, Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend};
 use crate::sys::{self, consts};
 
 /// The version of the JSON form.
@@ -463,6 +463,7 @@ fn displaced(noted: &KeptInfo) -> String {
         "open" | "truncate" => format!("replaced by {owner}"),
         "rename" => format!("renamed over by {owner}"),
         "create" => format!("written by {owner}, and never at its name, which somebody had taken"),
+        HOMELESS => format!("written by {owner}, and never at its name, whose directory had been removed"),
         "flush" => format!("as {owner} left it while another owner went on writing it"),
         "mmap" => format!("as it was before {owner} changed it through a mapping"),
         "write" | "fallocate" | "copy_file_range" => format!("as it was before {owner} changed it in place"),

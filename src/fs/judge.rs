@@ -545,6 +545,7 @@ fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str 
         | Why::LostRace
         | Why::NotRegular
         | Why::NothingThere
+        | Why::DirectoryGone
         | Why::RulesFixed => reason.rule(),
     }
 }

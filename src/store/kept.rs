@@ -19,6 +19,9 @@ use crate::sys::{self, Stat, SysError};
 /// The operation, and the owner, of what an undo has displaced.
 pub const UNDO: &str = "undo";
 
+/// The operation of a creation whose directory had gone before the file got its name.
+pub const HOMELESS: &str = "create_in_removed";
+
 /// `R_OK`.
 const MAY_READ: i32 = 4;
 
