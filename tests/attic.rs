@@ -596,3 +596,61 @@ fn make_old(tree: &Tree, path: &str) {
     fs::write(&journal, notes.replace(&id, &old)).expect("the journal");
     fs::rename(home(tree).join("attic").join(&id), home(tree).join("attic").join(&old)).expect("the kept file");
 }
+
+/// A command of the tool in a directory of the tree.
+fn in_dir(tree: &Tree, dir: &str, words: &[&str]) -> (Option<i32>, String, String) {
+    let done = tree.unclobber().current_dir(tree.at(dir)).args(words).output();
+    let done = done.expect("the command");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
+// semantics: A5 A10
+#[test]
+fn commands_that_are_told_work_where_they_are_told() {
+    let Some((tree, mut a)) = guarded("commands to paste", &[]) else {
+        return;
+    };
+    fine(&a.sh("mkdir d; rm f; echo new >f"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    let (id, root) = (only(&tree), tree.root().display().to_string());
+    let elsewhere = tree.scratch().to_string_lossy().into_owned();
+    let (code, _, told) = in_dir(&tree, &elsewhere, &["attic", "restore", "-w", &root, &id]);
+    assert_eq!(code, Some(1), "{told}");
+    for word in ["diff", "restore"] {
+        assert!(
+            told.contains(&format!("unclobber attic {word} -w {root} {id}")),
+            "{told}"
+        );
+    }
+    assert!(fails(&tree, &["attic", "restore", &id]).contains(&format!("unclobber attic diff {id};")));
+}
+
+// semantics: A5
+#[test]
+fn below_the_guarded_directory_its_attic_is_found_or_named() {
+    let Some((tree, mut a)) = guarded("below", &[]) else {
+        return;
+    };
+    fine(&a.sh("mkdir d; rm f"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    let (id, root) = (only(&tree), tree.root().display().to_string());
+    let (code, list, told) = in_dir(&tree, "d", &["attic", "list"]);
+    assert!(
+        code == Some(0) && list.contains(&id) && told.contains(&root),
+        "{list}{told}"
+    );
+    assert_eq!(in_dir(&tree, "d", &["attic", "show", &id]).1, OLD);
+    // What changes something takes the directory that was meant.
+    let (code, _, told) = in_dir(&tree, "d", &["undo"]);
+    assert!(
+        code == Some(1) && told.contains(&format!("unclobber undo {root}")),
+        "{told}"
+    );
+    let (_, done, told) = in_dir(&tree, "d", &["attic", "prune", "--all"]);
+    assert!(
+        done.starts_with("dropped 0") && told.contains(&format!("-w {root}")),
+        "{done}{told}"
+    );
+    assert_eq!(only(&tree), id);
+}
