@@ -192,10 +192,10 @@ fn an_undo_goes_on_past_what_cannot_be_restored() {
     a = Session::guarded(&tree, "a", &[]);
     fine(&a.sh("rm f"));
     fine(&a.sh("rm g"));
-    // The latest is in the way of nothing but itself.
-    fine(&a.sh("echo new >g"));
-    drop(a);
+    // What somebody else has put there is in the way; the latest is in the way of nothing but itself.
+    tree.write("g", "new\n");
     let done = run(&tree, &["undo"]);
+    drop(a);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     assert_eq!(String::from_utf8_lossy(&done.stdout), "restored f\n");
     let told = String::from_utf8_lossy(&done.stderr);
@@ -653,4 +653,44 @@ fn below_the_guarded_directory_its_attic_is_found_or_named() {
         "{done}{told}"
     );
     assert_eq!(only(&tree), id);
+}
+
+// semantics: A10 D6
+#[test]
+fn a_file_removed_and_made_anew_was_replaced_and_is_said_to_be_kept() {
+    let Some((tree, mut a)) = guarded("remove and create", &[]) else {
+        return;
+    };
+    tree.write("g", OLD);
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm f; echo new >f; rm g"));
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("! cat g; echo theirs >g"));
+    let root = tree.root().display().to_string();
+    let said = a.close();
+    let line = said.iter().find(|line| line.contains("removed or replaced"));
+    let line = line.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(
+        line.contains("2 unread files were ") && line.contains("unclobber attic list"),
+        "{line}"
+    );
+    // Of what somebody else has made since, nothing is touched.
+    let done = run(&tree, &["undo", "--last", "2", &root]);
+    let (out, told) = (
+        String::from_utf8_lossy(&done.stdout).into_owned(),
+        String::from_utf8_lossy(&done.stderr).into_owned(),
+    );
+    assert!(out.starts_with("restored f; what was there is kept as "), "{out}{told}");
+    assert!(told.contains("as g") && told.contains("something is there"), "{told}");
+    assert_eq!(
+        (tree.read("f").as_deref(), tree.read("g").as_deref()),
+        (Some(OLD), Some("theirs\n"))
+    );
+    // What has displaced nothing says nothing.
+    assert!(
+        !b.close()
+            .iter()
+            .any(|line| line.contains("are kept") || line.contains("is kept"))
+    );
 }

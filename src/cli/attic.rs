@@ -196,10 +196,13 @@ impl Attic {
     ///
     /// `all` is what the attic holds: it may tell of changes of others since.
     pub(super) fn undo(&self, kept: &Kept, all: &[Kept]) -> Result<String, Problem> {
-        let replaced = kept
-            .note
-            .as_ref()
-            .is_some_and(|noted| ["open", "truncate", "rename"].contains(&noted.operation.as_str()));
+        let operation = kept.note.as_ref().map_or("", |noted| &noted.operation);
+        let replaced = match operation {
+            "open" | "truncate" | "rename" => true,
+            // Removed to be made anew, as some tools replace a file: unless it is known to be somebody else who made it.
+            "unlink" => self.changed_since(kept, all).is_none(),
+            _ => false,
+        };
         if !replaced || kept.file.is_none_or(|file| !file.is_file()) {
             return self.restore_in_place(kept);
         }
