@@ -694,3 +694,43 @@ fn a_file_removed_and_made_anew_was_replaced_and_is_said_to_be_kept() {
             .any(|line| line.contains("are kept") || line.contains("is kept"))
     );
 }
+
+// semantics: A5
+#[test]
+fn directories_that_have_gone_come_back_as_they_were_or_private() {
+    let Some((tree, mut a)) = guarded("directories", &[]) else {
+        return;
+    };
+    tree.write("d/secret/g", OLD);
+    let mode = |name: &str| fs::metadata(tree.at(name)).expect("there").mode() & 0o7777;
+    let set = |name: &str, mode| fs::set_permissions(tree.at(name), fs::Permissions::from_mode(mode)).expect("chmod");
+    set("d", 0o2751);
+    set("d/secret", 0o700);
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(tree.at("d/secret"), Some(1234), Some(4321)).expect("chown");
+    }
+    let before = fs::metadata(tree.at("d/secret")).expect("there");
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm -r d"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    assert_eq!(works(&tree, &["undo"]), "restored d/secret/g\n");
+    let after = fs::metadata(tree.at("d/secret")).expect("there");
+    assert_eq!((mode("d"), mode("d/secret")), (0o2751, 0o700));
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    // Where nothing was noted about them they are for nobody else, and that is said.
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm -r d"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    drop(a);
+    let journal = home(&tree).join("kept.jsonl");
+    let text = fs::read_to_string(&journal)
+        .expect("the journal")
+        .replace("\"dirs\"", "\"other\"");
+    fs::write(&journal, text).expect("the journal");
+    let done = run(&tree, &["undo"]);
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(told.contains("directory d was made again with mode 0700"), "{told}");
+    assert_eq!((mode("d"), mode("d/secret")), (0o700, 0o700));
+}

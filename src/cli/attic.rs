@@ -23,7 +23,7 @@ use crate::clock;
 use crate::control::{Client, PathText, Surroundings, WhyRequest};
 use crate::fs::Operation;
 use crate::guard::OUTSIDE;
-use crate::store::{HOMELESS, Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend};
+use crate::store::{HOMELESS, Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend, descend_again};
 use crate::sys::{self, consts};
 
 /// The version of the JSON form.
@@ -176,8 +176,20 @@ impl Attic {
         let name = names
             .pop()
             .ok_or_else(|| Problem::new(what(), "the note names no file").hint(to))?;
-        let dir = descend(&self.place.fd, &names, make)
-            .map_err(|error| tell(format!("cannot reach the directory of {}", plain(&noted.path)), &error).hint(to))?;
+        let cannot = |error| tell(format!("cannot reach the directory of {}", plain(&noted.path)), &error).hint(to);
+        let dir = if make {
+            let owner = kept.file.as_ref().map_or((0, 0), |file| (file.uid, file.gid));
+            let (dir, private) = descend_again(&self.place.fd, &names, &noted.dirs, owner).map_err(cannot)?;
+            for made in private {
+                let made = plain(&made.to_string_lossy());
+                note(&format!(
+                    "the directory {made} was made again with mode 0700: what it had is not known, or cannot be given"
+                ));
+            }
+            dir
+        } else {
+            descend(&self.place.fd, &names).map_err(cannot)?
+        };
         Ok(Target {
             dir,
             name,
