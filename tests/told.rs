@@ -215,8 +215,21 @@ fn what_was_written_too_late_and_then_anew_is_cleared() {
     a.sh("echo late >&3; exec 3>&-");
     let line = line_of(&mut a, "f");
     assert!(line.contains("look at the path again"), "{line}");
+    let why = |a: &mut Session| a.sh(&format!("'{}' why f", program().display())).stdout;
+    let told = why(&mut a);
+    assert!(told.contains("is NOT in this file"), "{told}");
     fine(&a.sh("! ls f; echo anew >f"));
     assert_eq!(tree.read("f").as_deref(), Some("anew\n"));
+    let told = why(&mut a);
+    assert!(
+        !told.contains("is NOT in this file") && told.contains("ALLOWED"),
+        "{told}"
+    );
+    // Whatever somebody else does to it then.
+    fine(&b.sh("cat f; echo more >f"));
+    let told = why(&mut a);
+    assert!(!told.contains("is NOT in this file"), "{told}");
+    fine(&a.sh("cat f; echo anew >f"));
     let said = a.close();
     let summed = said
         .iter()
