@@ -192,10 +192,10 @@ fn an_undo_goes_on_past_what_cannot_be_restored() {
     a = Session::guarded(&tree, "a", &[]);
     fine(&a.sh("rm f"));
     fine(&a.sh("rm g"));
-    // The latest is in the way of nothing but itself.
-    fine(&a.sh("echo new >g"));
-    drop(a);
+    // What somebody else has put there is in the way; the latest is in the way of nothing but itself.
+    tree.write("g", "new\n");
     let done = run(&tree, &["undo"]);
+    drop(a);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     assert_eq!(String::from_utf8_lossy(&done.stdout), "restored f\n");
     let told = String::from_utf8_lossy(&done.stderr);
@@ -595,4 +595,142 @@ fn make_old(tree: &Tree, path: &str) {
     let old = format!("{:010x}{}", 1_000_000, &id[10..]);
     fs::write(&journal, notes.replace(&id, &old)).expect("the journal");
     fs::rename(home(tree).join("attic").join(&id), home(tree).join("attic").join(&old)).expect("the kept file");
+}
+
+/// A command of the tool in a directory of the tree.
+fn in_dir(tree: &Tree, dir: &str, words: &[&str]) -> (Option<i32>, String, String) {
+    let done = tree.unclobber().current_dir(tree.at(dir)).args(words).output();
+    let done = done.expect("the command");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
+// semantics: A5 A10
+#[test]
+fn commands_that_are_told_work_where_they_are_told() {
+    let Some((tree, mut a)) = guarded("commands to paste", &[]) else {
+        return;
+    };
+    fine(&a.sh("mkdir d; rm f; echo new >f"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    let (id, root) = (only(&tree), tree.root().display().to_string());
+    let elsewhere = tree.scratch().to_string_lossy().into_owned();
+    let (code, _, told) = in_dir(&tree, &elsewhere, &["attic", "restore", "-w", &root, &id]);
+    assert_eq!(code, Some(1), "{told}");
+    for word in ["diff", "restore"] {
+        assert!(
+            told.contains(&format!("unclobber attic {word} -w {root} {id}")),
+            "{told}"
+        );
+    }
+    assert!(fails(&tree, &["attic", "restore", &id]).contains(&format!("unclobber attic diff {id};")));
+}
+
+// semantics: A5
+#[test]
+fn below_the_guarded_directory_its_attic_is_found_or_named() {
+    let Some((tree, mut a)) = guarded("below", &[]) else {
+        return;
+    };
+    fine(&a.sh("mkdir d; rm f"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    let (id, root) = (only(&tree), tree.root().display().to_string());
+    let (code, list, told) = in_dir(&tree, "d", &["attic", "list"]);
+    assert!(
+        code == Some(0) && list.contains(&id) && told.contains(&root),
+        "{list}{told}"
+    );
+    assert_eq!(in_dir(&tree, "d", &["attic", "show", &id]).1, OLD);
+    // What changes something takes the directory that was meant.
+    let (code, _, told) = in_dir(&tree, "d", &["undo"]);
+    assert!(
+        code == Some(1) && told.contains(&format!("unclobber undo {root}")),
+        "{told}"
+    );
+    let (_, done, told) = in_dir(&tree, "d", &["attic", "prune", "--all"]);
+    assert!(
+        done.starts_with("dropped 0") && told.contains(&format!("-w {root}")),
+        "{done}{told}"
+    );
+    assert_eq!(only(&tree), id);
+}
+
+// semantics: A10 D6
+#[test]
+fn a_file_removed_and_made_anew_was_replaced_and_is_said_to_be_kept() {
+    let Some((tree, mut a)) = guarded("remove and create", &[]) else {
+        return;
+    };
+    tree.write("g", OLD);
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm f; echo new >f; rm g"));
+    let mut b = Session::guarded(&tree, "b", &[]);
+    fine(&b.sh("! cat g; echo theirs >g"));
+    let root = tree.root().display().to_string();
+    let said = a.close();
+    let line = said.iter().find(|line| line.contains("removed or replaced"));
+    let line = line.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(
+        line.contains("2 unread files were ") && line.contains("unclobber attic list"),
+        "{line}"
+    );
+    // Of what somebody else has made since, nothing is touched.
+    let done = run(&tree, &["undo", "--last", "2", &root]);
+    let (out, told) = (
+        String::from_utf8_lossy(&done.stdout).into_owned(),
+        String::from_utf8_lossy(&done.stderr).into_owned(),
+    );
+    assert!(out.starts_with("restored f; what was there is kept as "), "{out}{told}");
+    assert!(told.contains("as g") && told.contains("something is there"), "{told}");
+    assert_eq!(
+        (tree.read("f").as_deref(), tree.read("g").as_deref()),
+        (Some(OLD), Some("theirs\n"))
+    );
+    // What has displaced nothing says nothing.
+    assert!(
+        !b.close()
+            .iter()
+            .any(|line| line.contains("are kept") || line.contains("is kept"))
+    );
+}
+
+// semantics: A5
+#[test]
+fn directories_that_have_gone_come_back_as_they_were_or_private() {
+    let Some((tree, mut a)) = guarded("directories", &[]) else {
+        return;
+    };
+    tree.write("d/secret/g", OLD);
+    let mode = |name: &str| fs::metadata(tree.at(name)).expect("there").mode() & 0o7777;
+    let set = |name: &str, mode| fs::set_permissions(tree.at(name), fs::Permissions::from_mode(mode)).expect("chmod");
+    set("d", 0o2751);
+    set("d/secret", 0o700);
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(tree.at("d/secret"), Some(1234), Some(4321)).expect("chown");
+    }
+    let before = fs::metadata(tree.at("d/secret")).expect("there");
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm -r d"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    assert_eq!(works(&tree, &["undo"]), "restored d/secret/g\n");
+    let after = fs::metadata(tree.at("d/secret")).expect("there");
+    assert_eq!((mode("d"), mode("d/secret")), (0o2751, 0o700));
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    // Where nothing was noted about them they are for nobody else, and that is said.
+    drop(a);
+    a = Session::guarded(&tree, "a", &[]);
+    fine(&a.sh("rm -r d"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
+    drop(a);
+    let journal = home(&tree).join("kept.jsonl");
+    let text = fs::read_to_string(&journal)
+        .expect("the journal")
+        .replace("\"dirs\"", "\"other\"");
+    fs::write(&journal, text).expect("the journal");
+    let done = run(&tree, &["undo"]);
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(told.contains("directory d was made again with mode 0700"), "{told}");
+    assert_eq!((mode("d"), mode("d/secret")), (0o700, 0o700));
 }

@@ -146,10 +146,52 @@ fn where_the_directory_has_gone_the_filesystem_says_so() {
     assert_eq!(errno(create_and_sync(&a.join("d/f"), "mine")), Some(Errno::ENOENT));
     drop(armed);
     assert_eq!(kept(&tree), ["mine"]);
+    let refusals = tree.refusals();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    assert!(
+        refusals[0].contains("d/f: FS_IO_ERROR (No such file or directory)")
+            && refusals[0].contains("is kept in the attic as"),
+        "{refusals:?}"
+    );
     // The step: what was wrong below is put right, then the retry.
     fs::create_dir(tree.backing.join("d")).unwrap();
     create_and_sync(&a.join("d/f"), "mine").unwrap();
     assert_eq!(text(tree.backing.join("d/f")), "mine");
+}
+
+// semantics: S5
+#[test]
+fn what_is_written_after_the_name_was_lost_is_kept_and_told() {
+    let _alone = alone();
+    type Loss = fn(&Path);
+    let losses: [(Loss, &str); 2] = [
+        (|dir| fs::remove_dir(dir).unwrap(), "FS_IO_ERROR"),
+        (|dir| fs::write(dir.join("f"), "outsider").unwrap(), "FS_NOT_OBSERVED"),
+    ];
+    for (lose, code) in losses {
+        let mut tree = Tree::new(|backing| fs::create_dir(backing.join("d")).unwrap());
+        let a = tree.owner("a");
+        let dir = File::open(a.join("d")).unwrap();
+        let mut file = File::create(a.join("d/f")).unwrap();
+        lose(&tree.backing.join("d"));
+        // Whoever syncs the directory publishes what waits in it: it is still empty.
+        assert!(dir.sync_all().is_err(), "{code}");
+        assert_eq!(kept(&tree), [""; 0], "{code}");
+        // Where the kernel moves the data by itself this is no request.
+        let written = file.write_all(b"late");
+        let synced = file.sync_all();
+        assert!(synced.is_err(), "{code}");
+        drop(file);
+        let refusals = tree.refusals();
+        assert!(refusals.iter().all(|line| line.contains(code)), "{refusals:?}");
+        if written.is_ok() {
+            assert_eq!(kept(&tree), ["late"], "{code}");
+            let last = refusals.last().unwrap();
+            assert!(last.contains("is kept in the attic as"), "{refusals:?}");
+        } else {
+            assert!(!refusals.is_empty(), "{code}");
+        }
+    }
 }
 
 /// The name is taken whenever it is to be bound, and nothing is there whenever it is looked at.

@@ -139,11 +139,25 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
     assert!(why.stdout.contains("is NOT in this file, but in the attic"), "{why:?}");
     let shown = format!("`unclobber attic show -w {} {}`", tree.root().display(), words[2]);
     assert!(why.stdout.contains(&shown), "{shown}\n{why:?}");
+    let own = a.sh("cat .unclobber/refusals").stdout;
+    assert!(own.contains(&shown), "{own}");
     let outside = String::from_utf8_lossy(&run(&tree, &["why", "f"]).stdout).into_owned();
     assert!(
         outside.contains("what \"a\" wrote ") && outside.contains(&shown),
         "{outside}"
     );
+    // Through a mount at another place the command names the directory itself, too.
+    let point = tree.scratch().join("point");
+    fs::create_dir(&point).expect("a mount point");
+    let (root, point) = (
+        tree.root().to_string_lossy().into_owned(),
+        point.to_string_lossy().into_owned(),
+    );
+    works(&tree, &["mount", &root, &point]);
+    let there = run(&tree, &["why", "--owner", "a", &format!("{point}/f")]);
+    works(&tree, &["umount", &point]);
+    let there = String::from_utf8_lossy(&there.stdout).into_owned();
+    assert!(there.contains(&shown), "{shown}\n{there}");
     let listed = works(&tree, &["attic", "list"]);
     let label = "f (renamed over by b while a was writing it; holds what a wrote then, which is NOT in f)";
     assert!(listed.contains(label), "{listed}");
@@ -201,8 +215,21 @@ fn what_was_written_too_late_and_then_anew_is_cleared() {
     a.sh("echo late >&3; exec 3>&-");
     let line = line_of(&mut a, "f");
     assert!(line.contains("look at the path again"), "{line}");
+    let why = |a: &mut Session| a.sh(&format!("'{}' why f", program().display())).stdout;
+    let told = why(&mut a);
+    assert!(told.contains("is NOT in this file"), "{told}");
     fine(&a.sh("! ls f; echo anew >f"));
     assert_eq!(tree.read("f").as_deref(), Some("anew\n"));
+    let told = why(&mut a);
+    assert!(
+        !told.contains("is NOT in this file") && told.contains("ALLOWED"),
+        "{told}"
+    );
+    // Whatever somebody else does to it then.
+    fine(&b.sh("cat f; echo more >f"));
+    let told = why(&mut a);
+    assert!(!told.contains("is NOT in this file"), "{told}");
+    fine(&a.sh("cat f; echo anew >f"));
     let said = a.close();
     let summed = said
         .iter()

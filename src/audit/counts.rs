@@ -41,6 +41,8 @@ pub struct OwnerCounts {
     pub refusals: u64,
     /// Those of them that were only recorded.
     pub would_refuse: u64,
+    /// Files that it displaced unread at guard, and which are kept.
+    pub displaced_unread: u64,
 }
 
 /// Refusals by their code.

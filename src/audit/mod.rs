@@ -109,6 +109,11 @@ impl Events {
         self.by_owner.lock(&owner).entry(owner).or_default().observations += 1;
     }
 
+    /// Counts a file that an owner has displaced unread at guard, and which is kept.
+    pub fn displaced_unread(&self, owner: OwnerId) {
+        self.by_owner.lock(&owner).entry(owner).or_default().displaced_unread += 1;
+    }
+
     /// What one owner did.
     pub fn counts_of(&self, owner: OwnerId) -> OwnerCounts {
         self.by_owner.lock(&owner).get(&owner).copied().unwrap_or_default()

@@ -17,11 +17,13 @@ use super::args::{AtticArgs, AtticCommand, AtticPruneArgs, AtticRestoreArgs};
 use super::guarding;
 use super::output::{Problem, Style, counted, note, print, print_file};
 use super::place::{self, Place};
+use super::reader::directory_to_name;
+use super::why_screen::shell_word;
 use crate::clock;
 use crate::control::{Client, PathText, Surroundings, WhyRequest};
 use crate::fs::Operation;
 use crate::guard::OUTSIDE;
-use crate::store::{Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend};
+use crate::store::{HOMELESS, Kept, KeptFiles, KeptInfo, Restored, StoreError, UNDO, descend, descend_again};
 use crate::sys::{self, consts};
 
 /// The version of the JSON form.
@@ -32,12 +34,12 @@ pub(crate) fn attic(args: &AtticArgs) -> Result<ExitCode, Problem> {
     match &args.command {
         AtticCommand::List(args) => list(args.dir.as_deref(), args.json)?,
         AtticCommand::Show(args) => {
-            let attic = Attic::open(args.workspace.as_deref())?;
+            let attic = Attic::open_or_above(args.workspace.as_deref())?;
             let kept = attic.find(&args.id)?;
             print_file(attic.open_file(&kept)?)?;
         }
         AtticCommand::Diff(args) => {
-            let attic = Attic::open(args.workspace.as_deref())?;
+            let attic = Attic::open_or_above(args.workspace.as_deref())?;
             diff(&attic, &attic.find(&args.id)?)?;
         }
         AtticCommand::Restore(args) => restore(args)?,
@@ -78,13 +80,39 @@ impl Attic {
         Ok(Self { place, files })
     }
 
+    /// The same of a directory below the guarded one: the attic of that, which is said.
+    fn open_or_above(dir: Option<&Path>) -> Result<Self, Problem> {
+        let attic = Self::open(dir)?;
+        let Some(above) = attic.above() else { return Ok(attic) };
+        note(&format!(
+            "no attic in {}: this is that of {}, the nearest directory above which has one",
+            attic.place.path.display(),
+            above.display()
+        ));
+        Self::open(Some(&above))
+    }
+
+    /// The nearest directory above with an attic, where this has none and no guard of its own.
+    pub(super) fn above(&self) -> Option<PathBuf> {
+        let guarded =
+            || guarding::id_of(&self.place).is_ok_and(|id| Client::find(&Surroundings::real(), &id).is_some());
+        if self.files.is_some() || guarded() {
+            return None;
+        }
+        let has_one = |above: &&Path| {
+            let found = place::resolve(above).ok().filter(|place| place.guarded.is_none());
+            found.is_some_and(|place| matches!(KeptFiles::open(&place.fd), Ok(Some(_))))
+        };
+        self.place.path.ancestors().skip(1).find(has_one).map(Path::to_owned)
+    }
+
     fn files(&self) -> Result<&KeptFiles, Problem> {
         self.files.as_ref().ok_or_else(|| {
             Problem::new(
                 format!("no attic in {}", self.place.path.display()),
                 "nothing is kept there",
             )
-            .hint("name the guarded directory itself, not one below it: -w DIR")
+            .hint("name the guarded directory itself: -w DIR")
         })
     }
 
@@ -97,28 +125,37 @@ impl Attic {
         Ok((found.kept, found.unreadable_lines))
     }
 
+    /// A command of the attic up to its id, as it works where this was called.
+    pub(super) fn command(&self, word: &str) -> String {
+        let option = if word == "list" { "" } else { "-w " };
+        match directory_to_name(&self.place.path) {
+            Some(directory) => format!("unclobber attic {word} {option}{}", shell_word(&directory)),
+            None => format!("unclobber attic {word}"),
+        }
+    }
+
     /// The one kept file whose id begins so.
     fn find(&self, id: &str) -> Result<Kept, Problem> {
         self.files()?;
+        let list = || format!("`{}` shows what is kept", self.command("list"));
         let what = || format!("cannot use {id:?}");
         let mut found: Vec<Kept> = self.list()?.0;
         found.retain(|kept| kept.id.starts_with(id));
         match (found.pop(), found.is_empty()) {
             (Some(kept), true) if kept.file.is_some() => Ok(kept),
-            (Some(_), true) => Err(
-                Problem::new(what(), "only the note of it is left, its content has gone")
-                    .hint("`unclobber attic list` shows what is kept"),
-            ),
+            (Some(_), true) => {
+                Err(Problem::new(what(), "only the note of it is left, its content has gone").hint(list()))
+            }
             (Some(_), false) => Err(Problem::new(what(), "several ids begin so").hint("give more of the id")),
-            (None, _) => Err(Problem::new(what(), "no kept file has this id")
-                .hint("`unclobber attic list` shows what is kept, with ids")),
+            (None, _) => Err(Problem::new(what(), "no kept file has this id").hint(format!("{}, with ids", list()))),
         }
     }
 
     fn open_file(&self, kept: &Kept) -> Result<File, Problem> {
         let what = || format!("cannot read {}", kept.id);
         if kept.file.is_some_and(|file| !file.is_file()) {
-            return Err(Problem::new(what(), "it is no regular file").hint("`unclobber attic restore` brings it back"));
+            let restore = format!("`{} {}` brings it back", self.command("restore"), kept.id);
+            return Err(Problem::new(what(), "it is no regular file").hint(restore));
         }
         match self.files()?.open_file(&kept.id) {
             Ok(file) => Ok(File::from(file)),
@@ -129,7 +166,8 @@ impl Attic {
     /// The name a file was kept from; with `make`, directories that have gone are made again.
     fn old_place(&self, kept: &Kept, make: bool) -> Result<Target, Problem> {
         let what = || format!("cannot tell where {} was", kept.id);
-        let to = "give a place: unclobber attic restore ID --to PATH";
+        let to = format!("give a place: {} {} --to PATH", self.command("restore"), kept.id);
+        let to = to.as_str();
         let Some(noted) = &kept.note else {
             return Err(Problem::new(what(), "nothing was noted about it").hint(to));
         };
@@ -138,8 +176,20 @@ impl Attic {
         let name = names
             .pop()
             .ok_or_else(|| Problem::new(what(), "the note names no file").hint(to))?;
-        let dir = descend(&self.place.fd, &names, make)
-            .map_err(|error| tell(format!("cannot reach the directory of {}", plain(&noted.path)), &error).hint(to))?;
+        let cannot = |error| tell(format!("cannot reach the directory of {}", plain(&noted.path)), &error).hint(to);
+        let dir = if make {
+            let owner = kept.file.as_ref().map_or((0, 0), |file| (file.uid, file.gid));
+            let (dir, private) = descend_again(&self.place.fd, &names, &noted.dirs, owner).map_err(cannot)?;
+            for made in private {
+                let made = plain(&made.to_string_lossy());
+                note(&format!(
+                    "the directory {made} was made again with mode 0700: what it had is not known, or cannot be given"
+                ));
+            }
+            dir
+        } else {
+            descend(&self.place.fd, &names).map_err(cannot)?
+        };
         Ok(Target {
             dir,
             name,
@@ -158,10 +208,13 @@ impl Attic {
     ///
     /// `all` is what the attic holds: it may tell of changes of others since.
     pub(super) fn undo(&self, kept: &Kept, all: &[Kept]) -> Result<String, Problem> {
-        let replaced = kept
-            .note
-            .as_ref()
-            .is_some_and(|noted| ["open", "truncate", "rename"].contains(&noted.operation.as_str()));
+        let operation = kept.note.as_ref().map_or("", |noted| &noted.operation);
+        let replaced = match operation {
+            "open" | "truncate" | "rename" => true,
+            // Removed to be made anew, as some tools replace a file: unless it is known to be somebody else who made it.
+            "unlink" => self.changed_since(kept, all).is_none(),
+            _ => false,
+        };
         if !replaced || kept.file.is_none_or(|file| !file.is_file()) {
             return self.restore_in_place(kept);
         }
@@ -172,11 +225,11 @@ impl Attic {
             .exchange(&kept.id, &target.dir, &target.name, &target.path)
         {
             Ok(id) => {
-                let shown = plain(&target.shown);
+                let (shown, show) = (plain(&target.shown), self.command("show"));
                 Ok(match later {
                     Some(by) => format!(
                         "restored {shown}; what was there, changed since then by {by}, is NOT in it any more, and kept as {id} \
-                         (`unclobber attic show {id}`)"
+                         (`{show} {id}`)"
                     ),
                     None => format!("restored {shown}; what was there is kept as {id}"),
                 })
@@ -240,9 +293,10 @@ impl Attic {
                 Ok(format!("copied to {shown}; the attic still has it"))
             }
             Err(error) if error.is(consts::EEXIST) => {
+                let (diff, restore) = (self.command("diff"), self.command("restore"));
                 Err(
                     Problem::new(what(), "something is there, and is left as it is").hint(format!(
-                        "compare: unclobber attic diff {0}; restore elsewhere: unclobber attic restore {0} --to PATH",
+                        "compare: {diff} {0}; restore elsewhere: {restore} {0} --to PATH",
                         kept.id
                     )),
                 )
@@ -261,7 +315,7 @@ impl Attic {
 }
 
 fn restore(args: &AtticRestoreArgs) -> Result<(), Problem> {
-    let attic = Attic::open(args.workspace.as_deref())?;
+    let attic = Attic::open_or_above(args.workspace.as_deref())?;
     let kept = attic.find(&args.id)?;
     let done = match &args.to {
         Some(path) => attic.restore(&kept, &named_place(path)?),
@@ -354,6 +408,14 @@ fn prune(args: &AtticPruneArgs) -> Result<(), Problem> {
     let bound = args.older_than.map(seconds);
     // Times are in whole seconds: 0 is everything, also what was kept within this one.
     let old = |kept: &&Kept| bound.is_none_or(|bound| bound == 0 || kept.at.is_some_and(|at| now - at > bound));
+    if let Some(above) = attic.above() {
+        note(&format!(
+            "no attic in {}; there is one in {}, which is left as it is: name it to prune it, -w {}",
+            attic.place.path.display(),
+            above.display(),
+            shell_word(&above)
+        ));
+    }
     let (all, _) = attic.list()?;
     let (mut count, mut bytes) = (0, 0_u64);
     for kept in all.iter().filter(old) {
@@ -374,7 +436,7 @@ fn seconds(time: Duration) -> i64 {
 }
 
 fn list(dir: Option<&Path>, as_json: bool) -> Result<(), Problem> {
-    let attic = Attic::open(dir)?;
+    let attic = Attic::open_or_above(dir)?;
     let (kept, unreadable) = attic.list()?;
     if as_json {
         let all = json!({
@@ -463,6 +525,7 @@ fn displaced(noted: &KeptInfo) -> String {
         "open" | "truncate" => format!("replaced by {owner}"),
         "rename" => format!("renamed over by {owner}"),
         "create" => format!("written by {owner}, and never at its name, which somebody had taken"),
+        HOMELESS => format!("written by {owner}, and never at its name, whose directory had been removed"),
         "flush" => format!("as {owner} left it while another owner went on writing it"),
         "mmap" => format!("as it was before {owner} changed it through a mapping"),
         "write" | "fallocate" | "copy_file_range" => format!("as it was before {owner} changed it in place"),

@@ -20,6 +20,9 @@ use crate::rules;
 use crate::store::AtticLimits;
 use crate::sys;
 
+/// An owner's count of files that it displaced unread, and which are kept.
+pub(super) const UNREAD: &str = "unread files kept";
+
 /// How long somebody who reads the record waits for it to be complete, at most.
 const RECORD_LIMIT: Duration = Duration::from_secs(1);
 
@@ -187,6 +190,7 @@ impl Host for Plug {
                     ("observations".to_owned(), counts.observations),
                     ("refusals".to_owned(), counts.refusals),
                     ("recorded refusals".to_owned(), counts.would_refuse),
+                    (UNREAD.to_owned(), counts.displaced_unread),
                 ]
                 .into(),
             }

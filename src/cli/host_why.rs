@@ -3,7 +3,7 @@
 //! It never judges: the guard runs its own decision.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::control::{Code, Failure, Whose, WhyReply, WhyRequest};
@@ -85,6 +85,7 @@ pub(crate) fn why(
             Whose::Named(_) | Whose::All => None,
         },
         others: before - explanation.views.len(),
+        root: guard.root_path().map(Path::to_owned),
         unmounted: mount.is_none(),
         rules_problem: guard.rules_problem().map(|problem| problem.to_string()),
         explanation,

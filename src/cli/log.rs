@@ -15,6 +15,7 @@ use super::event_reader::{self, Events, News, Record, Vigil};
 use super::output::{Problem, Style, counted, explain, note};
 use super::place;
 use crate::rules::Glob;
+use crate::store::HOMELESS;
 
 /// How often a followed file is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -231,6 +232,11 @@ pub(super) fn describe(event: &Value, style: Style) -> String {
             Some("miss") => format!("saw that there is no {}", of("path")),
             _ => format!("read {}", of("path")),
         },
+        "kept" if ["create", HOMELESS].contains(&event["operation"].as_str().unwrap_or_default()) => format!(
+            "kept what was written for {}, and was never there, in the attic as {}",
+            of("path"),
+            of("id")
+        ),
         "kept" => format!("kept what was at {} in the attic as {}", of("path"), of("id")),
         "note" => of("message"),
         "dropped" => {
@@ -331,6 +337,20 @@ mod tests {
             )
             .is_err()
         );
+    }
+
+    #[test]
+    fn what_was_never_at_its_name_is_not_said_to_have_been() {
+        let line = |operation: &str| {
+            let event = json!({"event": "kept", "owner": "A", "operation": operation, "path": "f", "id": "1-2-3"});
+            describe(&event, Style::of_output())
+        };
+        for operation in ["create", HOMELESS] {
+            assert!(
+                line(operation).ends_with("A: kept what was written for f, and was never there, in the attic as 1-2-3")
+            );
+        }
+        assert!(line("unlink").ends_with("A: kept what was at f in the attic as 1-2-3"));
     }
 
     #[test]

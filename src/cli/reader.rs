@@ -34,6 +34,14 @@ impl Reader {
         }
     }
 
+    /// The command that lists what is kept.
+    pub(super) fn list_kept(&self) -> String {
+        match &self.directory {
+            Some(directory) => format!("unclobber attic list {}", shell_word(directory)),
+            None => "unclobber attic list".to_owned(),
+        }
+    }
+
     /// The guard's line about a refusal of this path and code, with such a path; and with such a command, if what was
     /// written is kept.
     pub(super) fn line(&self, line: &str, (path, code): (&str, &str), kept: Option<&str>) -> String {

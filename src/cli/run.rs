@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use super::args::{BoundsArgs, LogArgs, RuleArgs, RunArgs};
 use super::fuse_options::{FuseOptions, MountFlags};
 use super::guarding;
+use super::host::UNREAD;
 use super::mounting;
 use super::output::{Problem, RUN_FAILED, complain, note};
 use super::place::{self, Place};
@@ -219,6 +220,7 @@ impl Session {
             }
             Ended::NotExecuted(errno) => return Err(not_executed(&name, errno)),
         };
+        let (before, list) = (self.displaced_unread(), self.reader.list_kept());
         let supervision = Supervision {
             child: pid,
             signals: &self.signals,
@@ -232,6 +234,13 @@ impl Session {
         }
         drop(made);
         supervise::last_refusals(&mut self.client, mount.filter(|_| !survivors), &mut refusals);
+        match self.displaced_unread().saturating_sub(before) {
+            0 => {}
+            1 => note(&format!("1 unread file was removed or replaced, and is kept: {list}")),
+            count => note(&format!(
+                "{count} unread files were removed or replaced, and are kept: {list}"
+            )),
+        }
         if let Some(path) = &args.report {
             let mut report = refusals.report(&self.owner, &words(&args.command), code);
             report_diff::add_differences(&mut report, &self.owner, path, &mut self.client);
@@ -241,6 +250,14 @@ impl Session {
             log::debug!("{error}");
         }
         Ok(ExitCode::from(code))
+    }
+
+    /// Files that the command's owner has displaced unread so far, and which are kept.
+    fn displaced_unread(&mut self) -> u64 {
+        let status = self.client.status().ok();
+        let own = status.and_then(|status| status.owners.into_iter().find(|owner| owner.name == self.owner));
+        own.and_then(|owner| owner.counts.get(UNREAD).copied())
+            .unwrap_or_default()
     }
 
     /// Mounts on a mount point in the run-time directory, by `fusermount3`.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use super::args::UndoArgs;
 use super::attic::{Attic, plain};
 use super::output::{FAILED, Problem, counted, note, print};
+use super::why_screen::shell_word;
 use crate::store::{Kept, UNDO};
 
 /// Kept files that cannot be restored are passed over and told, at most.
@@ -68,6 +69,13 @@ fn nothing_to_undo(args: &UndoArgs, attic: &Attic, all: &[Kept]) -> Problem {
         .as_deref()
         .map_or_else(String::new, |owner| format!(" of {}", plain(owner)));
     let dir = attic.place.path.display();
+    if let Some(above) = attic.above() {
+        return Problem::new("nothing to undo", format!("{dir} has no attic")).hint(format!(
+            "{} above it has one: unclobber undo {}",
+            above.display(),
+            shell_word(&above)
+        ));
+    }
     let problem = Problem::new("nothing to undo", format!("no change{whose} is in the attic of {dir}"));
     let there = || all.iter().filter(|kept| kept.file.is_some());
     let mut owners: Vec<String> = there()
@@ -77,18 +85,20 @@ fn nothing_to_undo(args: &UndoArgs, attic: &Attic, all: &[Kept]) -> Problem {
         .collect();
     owners.sort_unstable();
     owners.dedup();
+    let list = attic.command("list");
     problem.hint(match (owners.as_slice(), there().next()) {
         ([_, ..], _) => format!(
-            "what changes of {} displaced is kept: name one with --owner, or leave it out for the last of anybody; `unclobber attic \
-             list` shows all of it",
+            "what changes of {} displaced is kept: name one with --owner, or leave it out for the last of anybody; `{list}` shows \
+             all of it",
             owners.join(", ")
         ),
-        ([], Some(_)) => "`unclobber attic list` shows what is kept: what an undo has put aside, or nothing was noted about, comes \
-                          back by `unclobber attic restore ID --to PATH`"
-            .to_owned(),
-        ([], None) => "nothing is kept: name the guarded directory itself, `unclobber undo DIR`, not one below it; and content is \
-                       kept only where it was displaced unread or had been made by others, not with --attic off or --mode \
-                       observe, and not for longer than --attic-age"
+        ([], Some(_)) => format!(
+            "`{list}` shows what is kept: what an undo has put aside, or nothing was noted about, comes back by `{} ID --to PATH`",
+            attic.command("restore")
+        ),
+        ([], None) => "name the guarded directory itself: unclobber undo DIR. Content is kept only where it was displaced unread or \
+                       had been made by others; not of a file that has another name still (a hard link), which has the \
+                       content; not with --attic off or --mode observe; and not for longer than --attic-age"
             .to_owned(),
     })
 }

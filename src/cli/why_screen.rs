@@ -18,6 +18,7 @@ pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Styl
     let about = About {
         args,
         base,
+        directory: answer.root.as_deref().unwrap_or(base),
         found: &answer.explanation,
         own: answer.own.as_deref(),
         style,
@@ -44,6 +45,8 @@ struct About<'a> {
     args: &'a WhyArgs,
     /// Where the guarded directory is.
     base: &'a Path,
+    /// The directory itself, which is somewhere else if it was reached through a mount at another place.
+    directory: &'a Path,
     found: &'a Explanation,
     own: Option<&'a str>,
     style: Style,
@@ -86,7 +89,7 @@ impl About<'_> {
 
     /// The command that prints what is kept under this id, wherever it is typed.
     fn show_kept(&self, id: &str) -> String {
-        format!("{SHOW} -w {} {id}", shell_word(self.base))
+        format!("{SHOW} -w {} {id}", shell_word(self.directory))
     }
 
     /// Where that is which the owner has written, and which is not at the path.

@@ -62,6 +62,9 @@ pub struct WhyReply {
     pub own: Option<String>,
     /// Owners that have no view of the path and are not shown.
     pub others: usize,
+    /// Where the directory itself was when the guard began, which the attic's commands are to name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<std::path::PathBuf>,
     /// Nothing is mounted: it was judged as `run` without flags would judge it.
     pub unmounted: bool,
     /// What is wrong with the workspace's file of rules as it is now: it was judged by the last good ones.

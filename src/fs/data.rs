@@ -188,6 +188,7 @@ impl Mount {
         }
         let (mut state, known) = self.publish_if_it_holds_data(&open)?;
         if let Some(winner) = state.lost {
+            self.guard().keep_written_after_loss(&mut state);
             return Err(FsError::Refused(lost_reason(winner)));
         }
         self.note_unjudged_stores(&open, false);
@@ -316,6 +317,7 @@ impl Mount {
             open.uncount_writer(&mut state);
             self.end_changing(open, &mut state);
             state.handles = state.handles.saturating_sub(1);
+            self.guard().keep_written_after_loss(&mut state);
             let last = state.handles == 0 && state.staged.is_some();
             state.tidy();
             last
@@ -381,6 +383,7 @@ impl Mount {
             let mut state = open.node().content().lock();
             if let Some(winner) = state.lost {
                 // The name was lost earlier, perhaps while nobody waited for an answer: what is synced has no name.
+                self.guard().keep_written_after_loss(&mut state);
                 return Err(FsError::Refused(lost_reason(winner)));
             }
             std::mem::take(&mut state.name_unsynced)

@@ -20,8 +20,8 @@ use super::spot::Spot;
 use crate::audit::Report;
 use crate::clock;
 use crate::guard::{
-    Author, Change, Code, Decision, EntryRecord, EntryView, FileKey, FileRecord, Intent, Keep, Level, Mode, OwnerId,
-    Policy, RULES_FIXED, Reason, Refusal, Sight, Standing, Step, There, Version, Why, Writer,
+    Author, Change, Code, Decision, EntryRecord, EntryView, FileKey, FileRecord, History, Intent, Keep, Level, Mode,
+    OwnerId, Policy, RULES_FIXED, Reason, Refusal, Sight, Standing, Step, There, Timestamp, Version, Why, Writer,
 };
 use crate::store::{Changing, Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat};
@@ -56,6 +56,28 @@ struct Knowledge {
     owner: OwnerId,
     entry: Option<EntryRecord>,
     file: Option<FileRecord>,
+}
+
+/// Files are dated by the filesystem, which may be so much behind, in nanoseconds.
+const BEHIND: i128 = 20_000_000;
+
+impl Knowledge {
+    /// Whether the owner has changed what is there after it was told, at `then`, that what it had written is not.
+    fn has_written_since(&self, then: Timestamp) -> bool {
+        let nanoseconds = |at: Timestamp| i128::from(at.sec) * 1_000_000_000 + i128::from(at.nsec);
+        let after = |history: &History| {
+            // Whoever took the name away came before it was told: a last change that is the owner's own came after.
+            let is_last = history
+                .last()
+                .is_some_and(|last| last.author == Author::Owner(self.owner));
+            let behind = if is_last { BEHIND } else { 0 };
+            history
+                .last_of(self.owner)
+                .is_some_and(|own| nanoseconds(own.at) + behind > nanoseconds(then))
+        };
+        let (entry, file) = (self.entry.as_ref(), self.file.as_ref());
+        entry.is_some_and(|entry| after(entry.history())) || file.is_some_and(|file| after(file.history()))
+    }
 }
 
 impl Scene<'_> {
@@ -208,7 +230,9 @@ impl Guard {
             view: standing_word(finding.standing).to_owned(),
             changed: self.changed(scene, &known, finding.standing),
             last_refusal: self.last_refusal(scene, asked, |_| true),
-            lost: self.last_refusal(scene, asked, |refusal| refusal.kept.is_some()),
+            lost: self.last_refusal(scene, asked, |report| {
+                report.refusal.kept.is_some() && !known.has_written_since(report.at)
+            }),
             old_copies: self.old_copies(scene, &known),
             ..View::default()
         };
@@ -302,7 +326,7 @@ impl Guard {
 
     /// The last change; of those by others, if it is they that made the view old.
     fn changed(&self, scene: &Scene<'_>, known: &Knowledge, standing: Standing) -> Option<Changed> {
-        let of = |history: &crate::guard::History| match standing {
+        let of = |history: &History| match standing {
             Standing::Stale => history.last_foreign(known.owner).copied(),
             Standing::Unseen | Standing::Absent | Standing::Current => history.last().copied(),
         };
@@ -332,14 +356,9 @@ impl Guard {
         })
     }
 
-    fn last_refusal(
-        &self,
-        scene: &Scene<'_>,
-        owner: Option<OwnerId>,
-        which: impl Fn(&Refusal) -> bool,
-    ) -> Option<Told> {
+    fn last_refusal(&self, scene: &Scene<'_>, owner: Option<OwnerId>, which: impl Fn(&Report) -> bool) -> Option<Told> {
         let recent = self.events().recent_of(owner?);
-        let fits = |report: &&Arc<Report>| report.refusal.path == scene.path && which(&report.refusal);
+        let fits = |report: &&Arc<Report>| report.refusal.path == scene.path && which(report);
         let of_this = recent.iter().rev().find(fits);
         of_this.map(|report| Told::of(report))
     }

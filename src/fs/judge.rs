@@ -360,6 +360,9 @@ impl Mount {
             Ok(slot) => {
                 if let Some(slot) = slot {
                     guard.note_kept(&slot, who.owner, subject.operation, subject.at, stat.size);
+                    if subject.level == Level::Guard {
+                        guard.events().displaced_unread(who.owner);
+                    }
                 }
                 Ok(())
             }
@@ -545,6 +548,7 @@ fn rule(decision: &Decision, finding: &Finding, intent: Intent) -> &'static str 
         | Why::LostRace
         | Why::NotRegular
         | Why::NothingThere
+        | Why::DirectoryGone
         | Why::RulesFixed => reason.rule(),
     }
 }

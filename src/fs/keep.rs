@@ -12,7 +12,10 @@ use super::judge::{Subject, Verdict};
 use super::mount::Mount;
 use crate::guard::{Intent, Keep, OwnerId};
 use crate::store::{KeptInfo, Node, Renamed, Slot, path_as_text};
-use crate::sys::Stat;
+use crate::sys::{self, Stat};
+
+/// Directories of a path that are noted, at most.
+const MOST_DIRS: usize = 64;
 
 impl Mount {
     /// Keeps what a truncation is about to do away with: what its owner has not seen, and of a whole content also what
@@ -98,12 +101,34 @@ impl Guard {
 
     /// What is noted about a file kept now.
     pub(super) fn kept_info(&self, slot: &Slot, owner: OwnerId, operation: &str, at: &At, size: u64) -> KeptInfo {
-        KeptInfo::now(
+        let note = KeptInfo::now(
             slot.name().to_string_lossy().into_owned(),
             self.owners().name(owner).to_string(),
             operation,
             self.real_path_of(at),
             size,
-        )
+        );
+        KeptInfo {
+            dirs: self.dirs_of(at),
+            ..note
+        }
+    }
+
+    /// Mode, owner and group of the directories of a path, which may go, too. Nothing where one cannot be looked at.
+    fn dirs_of(&self, at: &At) -> Vec<(u32, u32, u32)> {
+        let mut dirs = Vec::new();
+        let mut dir = at.dir.clone();
+        while let Some(node) = dir {
+            dir = node.place().parent;
+            if dir.is_none() {
+                break;
+            }
+            match self.store.fd(&node).and_then(|fd| Ok(sys::stat(&*fd)?)) {
+                Ok(stat) if dirs.len() < MOST_DIRS => dirs.push((stat.permissions(), stat.uid, stat.gid)),
+                Ok(_) | Err(_) => return Vec::new(),
+            }
+        }
+        dirs.reverse();
+        dirs
     }
 }

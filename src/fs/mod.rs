@@ -69,7 +69,7 @@ pub use workspace::RuleCounts;
 
 use std::hash::RandomState;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -257,6 +257,12 @@ impl Guard {
     /// The name other processes find the guard by.
     pub fn id(&self) -> &str {
         &self.options.id
+    }
+
+    /// Where the directory was when the guard began.
+    #[must_use]
+    pub fn root_path(&self) -> Option<&Path> {
+        self.root_path.as_deref()
     }
 
     /// The directory it guards, not through a mount.

@@ -141,6 +141,9 @@ impl Mount {
         if last {
             note_taken_away(&mut state, (who.owner, "unlink"), stat, slot.as_ref().filter(|_| keep));
         }
+        if unseen && keep && slot.is_some() && stat.size > 0 && level == Level::Guard {
+            guard.events().displaced_unread(who.owner);
+        }
         self.settle_slot(slot, keep, who, "unlink", at, stat.size);
         self.note_bound(who, at, None);
         if !last || keep || state.handles > 0 {

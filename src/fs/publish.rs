@@ -13,7 +13,8 @@ use super::ledger::Present;
 use crate::audit::Details;
 use crate::clock;
 use crate::guard::{Author, Code, Intent, OwnerId, Reason, Refusal, Step, There, Timestamp, Why};
-use crate::store::{DirState, FileState, Node, Place, Staged, StoreError, Winner};
+use crate::store::libc_flags::{ENOENT, ESTALE};
+use crate::store::{DirState, FileState, HOMELESS, Node, Place, Staged, StoreError, Winner};
 use crate::sys::{self, Stat};
 
 impl Guard {
@@ -92,14 +93,12 @@ impl Guard {
             }
             Err(StoreError::Lost(winner)) => {
                 dir.unstage(names, &staged.name);
-                state.lost = Some(winner);
-                Err(self.lost(&staged, winner))
+                Err(self.lose(state, staged, winner, None))
             }
-            Err(error) if error.is(crate::store::libc_flags::ENOENT) => {
-                // The directory itself has gone.
+            // The directory itself has gone.
+            Err(error) if error.is(ENOENT) || error.is(ESTALE) => {
                 dir.unstage(names, &staged.name);
-                state.lost = Some(Winner::Nothing);
-                self.keep_lost(&staged);
+                let _told = self.lose(state, staged, Winner::Nothing, Some(ENOENT));
                 Err(error.into())
             }
             Err(error) => {
@@ -126,9 +125,33 @@ impl Guard {
         }
     }
 
-    /// A lost publication: the winner is untouched, the loser's bytes go to the attic.
-    fn lost(&self, staged: &Staged, winner: Winner) -> FsError {
-        let kept = self.keep_lost(staged);
+    /// A publication is lost. What is still empty has nothing that could be kept: whoever has it open may write to it yet.
+    fn lose(&self, state: &mut FileState, staged: Box<Staged>, winner: Winner, errno: Option<i32>) -> FsError {
+        state.lost = Some(winner);
+        let error = self.lost(&staged, winner, errno);
+        if state.handles > 0 && sys::stat(&*staged.file).is_ok_and(|stat| stat.size == 0) {
+            state.lost_empty = Some((staged, errno));
+        }
+        error
+    }
+
+    /// What was written to a file after it had lost its name, which the kernel may have moved by itself, goes to the attic,
+    /// and its writer is told. The lock of the file is held.
+    pub(super) fn keep_written_after_loss(&self, state: &mut FileState) {
+        let (Some(winner), Some((staged, errno))) = (state.lost, state.lost_empty.take()) else {
+            return;
+        };
+        if sys::stat(&*staged.file).is_ok_and(|stat| stat.size > 0) {
+            self.lost(&staged, winner, errno);
+        } else if state.handles > 0 {
+            state.lost_empty = Some((staged, errno));
+        }
+    }
+
+    /// A lost publication: the winner is untouched, the loser's bytes go to the attic. `errno` is what the backing filesystem
+    /// said where the directory has gone.
+    fn lost(&self, staged: &Staged, winner: Winner, errno: Option<i32>) -> FsError {
+        let kept = self.keep_lost(staged, errno.is_some());
         let there = match winner {
             Winner::Regular => There::Regular,
             Winner::Directory => There::Directory,
@@ -138,8 +161,10 @@ impl Guard {
         let (code, step, why) = match winner {
             Winner::Regular => (Code::NotObserved, Step::ReadThenRetry, Why::LostRace),
             Winner::Directory | Winner::Other => (Code::NotRegularFile, Step::ChooseAnotherName, Why::NotRegular),
+            Winner::Nothing if errno.is_some() => (Code::IoError, Step::CheckBacking, Why::DirectoryGone),
             Winner::Nothing => (Code::IoError, Step::CheckBacking, Why::NothingThere),
         };
+        let errno = errno.unwrap_or_else(|| refusal_errno(code, Intent::Create, there));
         let reason = Reason {
             code,
             step,
@@ -158,7 +183,7 @@ impl Guard {
             operation: "create",
             path: self.path_of(&at),
             code,
-            errno_text: errno_text(refusal_errno(code, Intent::Create, there)),
+            errno_text: errno_text(errno),
             owner: self.owners().name(staged.owner).to_string(),
             changed_by: author,
             changed_at,
@@ -168,7 +193,7 @@ impl Guard {
             kept,
         };
         let details = Details {
-            errno: refusal_errno(code, Intent::Create, there),
+            errno,
             intent: Some(Intent::Create),
             level: level_name(self.level_for_all(None, Some(&staged.dir), &staged.name, None)),
             rule: "S5",
@@ -193,8 +218,8 @@ impl Guard {
         (Some(crate::guard::OUTSIDE.to_owned()), now.map(|(_, stat)| stat.ctime))
     }
 
-    /// Keeps what was written; where.
-    fn keep_lost(&self, staged: &Staged) -> Option<String> {
+    /// Keeps what was written; where. `homeless`: its directory has gone.
+    fn keep_lost(&self, staged: &Staged, homeless: bool) -> Option<String> {
         let size = sys::stat(&*staged.file).map_or(0, |stat| stat.size);
         if size == 0 || !self.store.attic().is_on() {
             return None;
@@ -207,7 +232,8 @@ impl Guard {
         };
         match self.store.attic().keep_open_file(&*staged.file) {
             Ok(slot) => {
-                self.note_kept(&slot, staged.owner, "create", &at, size);
+                let operation = if homeless { HOMELESS } else { "create" };
+                self.note_kept(&slot, staged.owner, operation, &at, size);
                 Some(slot.name().to_string_lossy().into_owned())
             }
             Err(error) => {

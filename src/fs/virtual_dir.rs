@@ -17,8 +17,9 @@ use super::dir::DirItem;
 use super::errno::{FsError, Result};
 use super::lookup::{Attr, Entry};
 use super::mount::Mount;
+use crate::audit::Report;
 use crate::clock;
-use crate::guard::{Mode, OwnerId, Timestamp, printable};
+use crate::guard::{Mode, OwnerId, SHOW, Timestamp, printable};
 use crate::store::{Node, ROOT_ID, libc_flags as c};
 use crate::sys::Stat;
 
@@ -198,7 +199,16 @@ impl Mount {
             return Vec::new();
         }
         let recent = self.guard().events().recent_of(who.owner);
-        recent.iter().rev().map(|report| Told::of(report)).collect()
+        let told = |report: &Arc<Report>| {
+            let mut told = Told::of(report);
+            if let (Some(id), Some(root)) = (&told.kept, self.guard().root_path()) {
+                // The command is for outside, where the reader is in no directory of this tree.
+                let named = format!("`{SHOW} -w {} {id}`", shell_quoted(&root.to_string_lossy()));
+                told.line = told.line.replacen(&format!("`{SHOW} {id}`"), &named, 1);
+            }
+            told
+        };
+        recent.iter().rev().map(told).collect()
     }
 
     /// One line each; a loop that tries again and again is one line, too.
@@ -287,6 +297,16 @@ fn momentary(attr: Attr) -> Entry {
     Entry {
         attr,
         name_ttl: Duration::ZERO,
+    }
+}
+
+/// A path as a shell takes it.
+fn shell_quoted(path: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=".contains(c);
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", printable(path).replace('\'', "'\\''"))
     }
 }
 

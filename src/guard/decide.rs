@@ -195,6 +195,7 @@ impl Reason {
             (Why::LostRace, _) => "D15",
             (Why::NotRegular, _) => "D10",
             (Why::NothingThere, _) => "D2",
+            (Why::DirectoryGone, _) => "S5",
             (Why::RulesFixed, _) => "L13",
         }
     }

@@ -55,6 +55,16 @@ impl History {
         slots.other.as_ref()
     }
 
+    /// The last change by `owner`, as far as it is known still.
+    #[must_use]
+    pub fn last_of(&self, owner: OwnerId) -> Option<&Change> {
+        let slots = self.0.as_ref()?;
+        let own = |change: &&Change| change.author == Author::Owner(owner);
+        Some(&slots.last)
+            .filter(own)
+            .or_else(|| slots.other.as_ref().filter(own))
+    }
+
     /// Whether nothing was changed since the guard began.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -131,6 +131,8 @@ pub enum Why {
     NotRegular,
     /// Nothing is there.
     NothingThere,
+    /// The directory that a new file was to lie in has been removed.
+    DirectoryGone,
     /// It is the file of rules.
     RulesFixed,
 }
@@ -232,6 +234,11 @@ impl Refusal {
             ),
             Why::NotRegular => format!("what is there is not a regular file{}", self.not_there()),
             Why::NothingThere => format!("nothing is there{}", self.not_there()),
+            Why::DirectoryGone => format!(
+                "the directory it was made in was removed {} before the file could appear there{}",
+                self.by_whom(now),
+                self.not_there()
+            ),
             Why::RulesFixed => RULES_FIXED.to_owned(),
         }
     }

@@ -424,7 +424,7 @@ impl Attic {
         let mut names: Vec<&OsStr> = Path::new(path).iter().collect();
         let name = names.pop()?;
         let names: Vec<OsString> = names.into_iter().map(OsStr::to_owned).collect();
-        Some((descend(&*self.root, &names, false).ok()?, name))
+        Some((descend(&*self.root, &names).ok()?, name))
     }
 
     fn existing_home(&self) -> Option<Arc<Home>> {

@@ -48,6 +48,9 @@ pub struct KeptInfo {
     /// The owner who went on writing it after it had been displaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_by: Option<String>,
+    /// Mode, owner and group of the directories it was in, from the root of the tree on, which is left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dirs: Vec<(u32, u32, u32)>,
     /// Noted before the file came: it holds of the file with this inode number alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ino: Option<u64>,
@@ -107,6 +110,7 @@ impl KeptInfo {
             at: clock::now().sec,
             size,
             written_by: None,
+            dirs: Vec::new(),
             ino: None,
             renamed: None,
         }

@@ -19,6 +19,9 @@ use crate::sys::{self, Stat, SysError};
 /// The operation, and the owner, of what an undo has displaced.
 pub const UNDO: &str = "undo";
 
+/// The operation of a creation whose directory had gone before the file got its name.
+pub const HOMELESS: &str = "create_in_removed";
+
 /// `R_OK`.
 const MAY_READ: i32 = 4;
 
@@ -156,7 +159,13 @@ impl KeptFiles {
             };
             let is_of_it = |file: Stat| note.ino.is_none_or(|ino| file.ino == ino);
             if found.file.is_none_or(is_of_it) {
-                found.note = Some(note);
+                // What is noted again, of a late write, does not say where it was.
+                let before = found
+                    .note
+                    .take()
+                    .filter(|before| note.dirs.is_empty() && before.path == note.path);
+                let dirs = before.map_or_else(|| note.dirs.clone(), |before| before.dirs);
+                found.note = Some(KeptInfo { dirs, ..note });
             }
         }
         Ok(Listing {
@@ -353,24 +362,55 @@ fn is_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-/// The directory that `names` lead to from `root`, never through a symbolic link; with `make`, what is missing is made.
+/// The directory that `names` lead to from `root`, as [`descend`] finds it; what is missing is made as it was by `dirs`
+/// (mode, owner and group of each), or only for `owner` where that is not known or cannot be done. Also the names of those.
 ///
 /// # Errors
 /// The filesystem's.
-pub fn descend(root: impl AsFd, names: &[OsString], make: bool) -> Result<OwnedFd> {
+pub fn descend_again(
+    root: impl AsFd,
+    names: &[OsString],
+    dirs: &[(u32, u32, u32)],
+    owner: (u32, u32),
+) -> Result<(OwnedFd, Vec<OsString>)> {
+    let mut dir = sys::reopen(root, c::O_PATH | c::O_DIRECTORY)?;
+    let mut private = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let made = match sys::mkdir_at(&dir, name, 0o700) {
+            Ok(()) => true,
+            Err(error) if error.errno() == c::EEXIST => false,
+            Err(error) => return Err(error.into()),
+        };
+        dir = sys::open_at(&dir, name, c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0)?;
+        if !made {
+            continue;
+        }
+        let known = dirs.get(index).filter(|_| dirs.len() == names.len());
+        let (uid, gid) = known.map_or(owner, |known| (known.1, known.2));
+        let now = sys::stat(&dir)?;
+        let is_theirs = (now.uid, now.gid) == (uid, gid) || sys::chown(&dir, Some(uid), Some(gid)).is_ok();
+        match known.filter(|_| is_theirs) {
+            Some((mode, ..)) => sys::chmod(&dir, *mode)?,
+            None => private.push(
+                names
+                    .iter()
+                    .take(index + 1)
+                    .collect::<std::path::PathBuf>()
+                    .into_os_string(),
+            ),
+        }
+    }
+    Ok((dir, private))
+}
+
+/// The directory that `names` lead to from `root`, never through a symbolic link.
+///
+/// # Errors
+/// The filesystem's.
+pub fn descend(root: impl AsFd, names: &[OsString]) -> Result<OwnedFd> {
     let mut dir = sys::reopen(root, c::O_PATH | c::O_DIRECTORY)?;
     for name in names {
-        let open = || sys::open_at(&dir, name, c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0);
-        dir = match open() {
-            Err(error) if make && error.errno() == c::ENOENT => {
-                match sys::mkdir_at(&dir, name, 0o777) {
-                    Err(error) if error.errno() != c::EEXIST => return Err(error.into()),
-                    Ok(()) | Err(_) => {}
-                }
-                open()?
-            }
-            other => other?,
-        };
+        dir = sys::open_at(&dir, name, c::O_PATH | c::O_DIRECTORY | c::O_NOFOLLOW, 0)?;
     }
     Ok(dir)
 }

@@ -20,7 +20,7 @@ mod ticks;
 pub use attic::{Attic, AtticLimits, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use journal::{KeptInfo, Renamed, path_as_text};
-pub use kept::{Kept, KeptFiles, Listing, Restored, UNDO, descend};
+pub use kept::{HOMELESS, Kept, KeptFiles, Listing, Restored, UNDO, descend, descend_again};
 pub use node::{Changing, DirState, FileState, FileUse, Kind, Mapper, Node, Place, Staged, TakenAway};
 pub use replace::{Exchange, Expected};
 pub use ticks::Ticks;

@@ -154,6 +154,8 @@ pub struct FileUse {
     /// Handles that have made or emptied the file, until they are closed; where each write is judged, until they are
     /// flushed with data.
     pub changing: Vec<Changing>,
+    /// It has lost its name while it was empty, and nothing of it is kept yet; with what the backing filesystem said.
+    pub lost_empty: Option<(Box<Staged>, Option<i32>)>,
     /// It has lost its last name to another owner than those who write it.
     pub taken_away: Option<Box<TakenAway>>,
     /// Who may have mapped the file: stores through a mapping bring no request.
@@ -189,6 +191,7 @@ impl FileUse {
     fn is_over(&self) -> bool {
         self.handles == 0
             && self.staged.is_none()
+            && self.lost_empty.is_none()
             && self.taken_away.is_none()
             && self.changing.is_empty()
             && self.writers.is_empty()

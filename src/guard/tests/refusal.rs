@@ -101,6 +101,7 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
         Why::LostRace,
         Why::NotRegular,
         Why::NothingThere,
+        Why::DirectoryGone,
         Why::RulesFixed,
         Why::BeingWritten,
         Why::TakenAway,
