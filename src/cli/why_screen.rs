@@ -12,6 +12,7 @@ use crate::clock;
 use crate::control::WhyReply;
 use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, Told, View};
 use crate::guard::{OUTSIDE, SEVERAL, SHOW, Timestamp, age, printable};
+use crate::owner::is_automatic_name;
 
 /// The answer in words.
 pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Style) -> String {
@@ -327,12 +328,27 @@ impl About<'_> {
     /// A command that takes the step, for whoever asks.
     fn example(&self, view: &View, command: &str) -> String {
         match (&view.owner, self.own) {
+            (Some(owner), None) if is_automatic_name(owner) => {
+                format!("{}: {command} {}", where_it_is(owner), shell_word(&self.args.path))
+            }
             (Some(owner), None) => {
                 let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
                 format!("cd {base} && unclobber run --owner {owner} -- {command} {below}")
             }
             _ => format!("{command} {}", shell_word(&self.args.path)),
         }
+    }
+}
+
+/// Where an owner that nobody named takes a step: no `run` can be it.
+fn where_it_is(owner: &str) -> &'static str {
+    let own = owner.rsplit('/').next().unwrap_or(owner);
+    match own.split_once('-').map_or(own, |(kind, _)| kind) {
+        "session" => "in that session itself",
+        "user" => "as that user, in the mount",
+        "cgroup" => "in that cgroup itself",
+        "run" => "inside that `run` itself",
+        _ => "by that process itself",
     }
 }
 
