@@ -28,7 +28,7 @@ const OPEN_LINES: usize = 3;
 #[derive(Debug)]
 struct Entry {
     told: Told,
-    /// How many times it happened one after the other.
+    /// How many times it happened.
     times: u64,
     /// Its step was taken since.
     settled: bool,
@@ -112,18 +112,14 @@ impl Board {
         }
         self.before = Some((counts, at));
         for told in &activity.refusals {
-            match self.refusals.back_mut() {
-                Some(last) if last.told.is_like(told) => {
-                    last.times += 1 + told.more;
-                    last.told.clone_from(told);
-                    last.settled = false;
-                }
-                Some(_) | None => self.refusals.push_back(Entry {
-                    told: told.clone(),
-                    times: 1 + told.more,
-                    settled: false,
-                }),
-            }
+            // The same again is one entry, where it happened last.
+            let known = self.refusals.iter().position(|entry| entry.told.is_like(told));
+            let before = known.and_then(|at| self.refusals.remove(at));
+            self.refusals.push_back(Entry {
+                told: told.clone(),
+                times: before.map_or(0, |entry| entry.times) + 1 + told.more,
+                settled: false,
+            });
         }
         self.settle(&activity);
         while self.refusals.len() > REMEMBERED {
@@ -559,6 +555,31 @@ mod tests {
             found[1].contains("open (50 times) docs/chapter-2.txt") || found[1].contains("(50 times) open"),
             "{lines:#?}"
         );
+    }
+
+    // semantics: W8
+    #[test]
+    fn refusals_that_alternate_are_one_entry_each() {
+        let mut board = board();
+        for sequence in 3..43 {
+            let again = Told {
+                path: format!("docs/t{}.txt", sequence % 2),
+                ..told(sequence)
+            };
+            let more = Activity {
+                refusals: vec![again],
+                sequence,
+                ..Activity::default()
+            };
+            board.take(more, Instant::now());
+        }
+        let lines = shown(&board, 80, 24);
+        let title = lines.iter().find(|line| line.starts_with(" refused")).unwrap();
+        assert!(title.starts_with(" refused: 4 to be cleared"), "{lines:#?}");
+        for name in ["t0", "t1"] {
+            let of: Vec<&String> = lines.iter().filter(|line| line.contains(name)).collect();
+            assert!(of.len() == 1 && of[0].contains("(20 times)"), "{lines:#?}");
+        }
     }
 
     #[test]
