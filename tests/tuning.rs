@@ -93,7 +93,7 @@ fn the_rules_are_told_without_a_guard() {
     assert!(said(&elsewhere.expect("unclobber")).starts_with("docs/a: keep, by .unclobber.toml:2"));
     let all = said(&outside(&tree, &["rules"]));
     for line in [
-        "built in (the first that matches the name)",
+        "built in (of these, the first that matches the name)",
         "  off    .git ",
         "  guard  .env* ",
         "directories beside Cargo.toml",

@@ -198,7 +198,7 @@ since; `unclobber attic show ID` prints it. What was removed comes back where
 nothing is in the way; of the rest it says how to compare and where else to put
 it. Works outside `unclobber run` only, like `unclobber attic`.
 
-Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
+Exit codes: 0 all restored, 1 not all were restored, or there was nothing to restore, 2 for a wrong command line.";
 
 pub(crate) const DOCTOR_EXAMPLES: &str = "\
 Examples:

@@ -4,6 +4,7 @@
 //! It never computes an answer, only words it.
 
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::args::WhyArgs;
@@ -28,7 +29,7 @@ pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Styl
         views => about.all(views, answer.others),
     };
     if answer.unmounted {
-        text.push_str("\nno mount is live: told as a `run` without flags would judge it\n");
+        text.push_str("\n(nothing is mounted now: this is how the next `run` would judge it)\n");
     }
     if let Some(problem) = &answer.rules_problem {
         let so = if answer.unmounted {
@@ -216,7 +217,7 @@ impl About<'_> {
             "stale" => format!("{has} read an older version of it"),
             "absent" => format!("{knows} that nothing is here"),
             _ if nothing => format!("{does} what is here"),
-            _ if self.found.there != "file" => "nothing: it is no regular file, and only those are read".to_owned(),
+            _ if self.found.there != "file" => format!("{has} not read it, and need not: it is no regular file"),
             _ => format!("{has} not read it"),
         }
     }
@@ -277,6 +278,7 @@ impl About<'_> {
             let line = match (&view.copy, self.found.there.as_str()) {
                 (Some(copy), "nothing") => format!("the version that was read is in the attic: {}\n", copy.id),
                 (Some(_), _) => format!("what has changed since it was read: unclobber why {path}{owner} --diff\n"),
+                (None, _) if view.outcome == Outcome::Allowed => String::new(),
                 (None, _) => "no copy of the version that was read was kept\n".to_owned(),
             };
             add(&mut text, &line);
@@ -412,15 +414,77 @@ pub(super) fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=~".contains(c);
     if !text.is_empty() && text.chars().all(plain) && !text.starts_with(['-', '~']) {
-        text.into_owned()
-    } else {
-        let text = printable(&text).replace('\'', "'\\''");
-        let dashed = if text.starts_with('-') { "./" } else { "" };
-        format!("'{dashed}{text}'")
+        return text.into_owned();
+    }
+    let dashed = if text.starts_with('-') { "./" } else { "" };
+    let is_shown = |c: char| "'\"\\".contains(c) || c.escape_debug().len() == 1;
+    if text.chars().all(is_shown) && !text.contains('\u{fffd}') {
+        return format!("'{dashed}{}'", text.replace('\'', "'\\''"));
+    }
+    let mut word = format!("$'{dashed}");
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => word.extend(['\\', c]),
+                '\n' => word.push_str("\\n"),
+                '\t' => word.push_str("\\t"),
+                c if is_shown(c) => word.push(c),
+                c => as_bytes(&mut word, c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        as_bytes(&mut word, chunk.invalid());
+    }
+    word + "'"
+}
+
+/// Bytes as they are written between `$'` and `'`: octal, of which a shell takes three digits and no more.
+fn as_bytes(word: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        add(word, &format!("\\{byte:03o}"));
     }
 }
 
 fn add(text: &mut String, more: &str) {
     // Writing to a string cannot fail.
     let _written = text.write_str(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_every_name_as_it_is() {
+        for name in [
+            &b"plain"[..],
+            b"-dashed",
+            b"~",
+            b"it's",
+            b"back\\slash",
+            b"new\nline",
+            b"tab\tand 'quote' and \\n",
+            b"\x1b[31m",
+            b"\xff1",
+            "z\u{200b}w".as_bytes(),
+        ] {
+            let word = shell_word(Path::new(OsStr::from_bytes(name)));
+            assert!(!word.contains(char::is_control), "{word:?}");
+            let done = std::process::Command::new("bash")
+                .args(["-c", &format!("printf %s {word}")])
+                .output();
+            let Ok(done) = done else {
+                eprintln!("SKIPPED: no bash");
+                return;
+            };
+            let expected = if name.starts_with(b"-") {
+                [b"./", name].concat()
+            } else {
+                name.to_vec()
+            };
+            assert_eq!(done.stdout, expected, "{word}");
+        }
+        assert_eq!(shell_word(Path::new("new\nline")), "$'new\\nline'");
+    }
 }
