@@ -277,7 +277,7 @@ change would be refused, and what to do next.
                        choose another name
   FS_RULES_FIXED       \"Read-only file system\"
                        .unclobber.toml is not for commands inside to change:
-                       change it outside, or mount with --rules-writable
+                       change it outside the mount, or use --rules-writable
   FS_IO_ERROR          the directory's own error: look there, then retry
 
 Where another owner is still writing the file, it is named with its command: wait until that has closed it, then read.

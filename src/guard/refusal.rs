@@ -85,7 +85,7 @@ impl Step {
             Self::MakeReadable => {
                 "have it allowed with `unclobber allow`, or make the file readable and read it, then retry"
             }
-            Self::ChangeOutside => "change them outside the mount, or mount with --rules-writable",
+            Self::ChangeOutside => "change .unclobber.toml outside the mount, or use --rules-writable",
             Self::CheckBacking => "check the underlying filesystem, then retry",
         }
     }

@@ -433,7 +433,7 @@ fn of_the_file_of_rules_it_is_said_that_nothing_changes_it_here() {
         );
         assert_eq!(
             told["step"],
-            "change them outside the mount, or mount with --rules-writable"
+            "change .unclobber.toml outside the mount, or use --rules-writable"
         );
         let done = a.sh(command);
         assert!(!done.ok() && done.stderr.contains(error), "{done:?}");
