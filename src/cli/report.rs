@@ -47,6 +47,8 @@ pub(crate) fn report(args: &ReportArgs) -> Result<ExitCode, Problem> {
     if args.json {
         let text = serde_json::to_string_pretty(&sum.to_json()).map_err(|error| Problem::new("report", error))?;
         print(&format!("{text}\n"))?;
+    } else if args.toml {
+        print(&sum.proposal())?;
     } else {
         print(&sum.describe(Style::of_output()))?;
     }
@@ -236,7 +238,10 @@ impl Sum {
             format!("{} ({})", plain(key), rules.join(", "))
         };
         section(&mut text, style, "paths", &self.by_path, of_path);
-        add_line(&mut text, &style.paint("1", "proposed .unclobber.toml"));
+        add_line(
+            &mut text,
+            &style.paint("1", "proposed .unclobber.toml (--toml prints it alone)"),
+        );
         text.push_str(&self.proposal());
         text
     }

@@ -138,6 +138,7 @@ pub(crate) const REPORT_EXAMPLES: &str = "\
 Examples:
   unclobber run --mode observe -- make         refuse nothing, write down what would be
   unclobber report                             which paths, which programs, which rule, how often
+  unclobber report --toml >~/project/.unclobber.toml
   unclobber report --json ~/project
 
 Ends with a proposed .unclobber.toml. Refusals that kept somebody's work from
