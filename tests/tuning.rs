@@ -183,7 +183,7 @@ fn one_change_is_let_through_and_what_it_displaces_is_kept() {
     let told = said(&outside(&tree, &["allow", "f", "--owner", "a"]));
     assert_eq!(
         told,
-        "the next change of f is let through: owner a, within 60 s, once\n"
+        "the next change of f that would be refused is let through: owner a, within 60 s, once\n"
     );
     fine(&a.sh("echo mine >f"));
     assert!(is_kept(&tree, "1 old\n"));
