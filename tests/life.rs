@@ -358,8 +358,22 @@ fn a_mount_is_made_refused_twice_found_busy_and_taken_away() {
         text(&busy.stderr).contains(&format!("process {}", user.id())),
         "{busy:?}"
     );
-    let mut command = place.command(&["umount", &dir]);
-    assert_eq!(code(&command.current_dir("/").output().expect("the program starts")), 0);
+    // Typed in a shell that is in it itself.
+    let within = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script.replace("UMOUNT", &format!("'{PROGRAM}' umount '{dir}'"))]);
+        let shell = shell.env("XDG_RUNTIME_DIR", &place.runtime).current_dir(&place.dir);
+        shell.output().expect("the shell starts")
+    };
+    let typed = within("UMOUNT; exit $?");
+    let said = text(&typed.stderr);
+    assert!(
+        code(&typed) == 1 && said.contains("in use by sh (process") && said.contains("cd out of it"),
+        "{said}"
+    );
+    // Nobody uses it but the command itself.
+    let alone = within("exec UMOUNT");
+    assert_eq!(code(&alone), 0, "{alone:?}");
     assert!(!place.is_mounted());
     let status = text(&place.run(&["status"]).stdout);
     assert!(!status.contains(&dir), "{status}");

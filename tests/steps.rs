@@ -202,7 +202,7 @@ fn the_rules_are_changed_outside_or_where_the_mount_lets_them() {
     assert!(!a.sh(change).ok());
     let told = |line: &String| {
         line.contains("FS_RULES_FIXED")
-            && line.ends_with("change them outside the mount, or mount with --rules-writable")
+            && line.ends_with("change .unclobber.toml outside the mount, or use --rules-writable")
     };
     assert!(wait_until(PATIENCE, || a.said().iter().any(told)), "{:?}", a.said());
     // The second way, then the first.

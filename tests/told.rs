@@ -361,7 +361,7 @@ fn a_change_of_the_rules_is_refused_on_record() {
         "Read-only file system",
     );
     let line = line_of(&mut a, ".unclobber.toml");
-    let step = "change them outside the mount, or mount with --rules-writable";
+    let step = "change .unclobber.toml outside the mount, or use --rules-writable";
     assert!(
         line.contains("FS_RULES_FIXED (Read-only file system)") && line.ends_with(step),
         "{line}"

@@ -93,7 +93,7 @@ fn the_rules_are_told_without_a_guard() {
     assert!(said(&elsewhere.expect("unclobber")).starts_with("docs/a: keep, by .unclobber.toml:2"));
     let all = said(&outside(&tree, &["rules"]));
     for line in [
-        "built in (the first that matches the name)",
+        "built in (of these, the first that matches the name)",
         "  off    .git ",
         "  guard  .env* ",
         "directories beside Cargo.toml",
@@ -183,7 +183,7 @@ fn one_change_is_let_through_and_what_it_displaces_is_kept() {
     let told = said(&outside(&tree, &["allow", "f", "--owner", "a"]));
     assert_eq!(
         told,
-        "the next change of f is let through: owner a, within 60 s, once\n"
+        "the next change of f that would be refused is let through: owner a, within 60 s, once\n"
     );
     fine(&a.sh("echo mine >f"));
     assert!(is_kept(&tree, "1 old\n"));

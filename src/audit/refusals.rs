@@ -59,7 +59,13 @@ impl Report {
     /// The report in one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let line = self.refusal.line(self.at, self.details.again);
+        self.line_at(self.at)
+    }
+
+    /// The same as it is told later: how long ago something was is told from then.
+    #[must_use]
+    pub fn line_at(&self, now: Timestamp) -> String {
+        let line = self.refusal.line(now, self.details.again);
         if self.enforced {
             line
         } else {

@@ -61,7 +61,7 @@ fn give(
     } else {
         let (path, time) = (printable(&path), lasting(seconds));
         format!(
-            "the next change of {path} is let through: {}, within {time}, once\n",
+            "the next change of {path} that would be refused is let through: {}, within {time}, once\n",
             whom(owner.as_deref())
         )
     };

@@ -333,6 +333,9 @@ pub(crate) struct ReportArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the proposed .unclobber.toml alone
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) toml: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -64,7 +64,7 @@ fn run_takes_every_option() {
 
 #[test]
 fn bad_flags_and_values_are_usage_errors_that_name_the_flag() {
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["run", "--bogus", "--", "c"], "--bogus"),
         (&["run", "--mode", "maybe", "--", "c"], "--mode"),
         (&["run", "--unseen", "maybe", "--", "c"], "--unseen"),
@@ -77,6 +77,8 @@ fn bad_flags_and_values_are_usage_errors_that_name_the_flag() {
         (&["run", "--linger", "99999999999", "--", "c"], "--linger"),
         (&["run", "--owner", "a b", "--", "c"], "--owner"),
         (&["run", "--owner", "", "--", "c"], "--owner"),
+        (&["run", "--owner", "session-7", "--", "c"], "--owner"),
+        (&["mount", "--owner", "run-7", "d"], "--owner"),
         (&["run"], "CMD"),
         (&["mount"], "DIR"),
         (&["mount", "d", "m", "x"], "x"),
@@ -90,6 +92,7 @@ fn bad_flags_and_values_are_usage_errors_that_name_the_flag() {
         (&["attic", "prune"], "--older-than"),
         (&["attic", "prune", "--all", "--older-than", "1d"], "--all"),
         (&["attic", "restore"], "ID"),
+        (&["report", "--json", "--toml"], "--toml"),
     ];
     for (line, named) in cases {
         let error = parse(line).unwrap_err();

@@ -87,12 +87,12 @@ fn note_neighbours(path: &Path) {
             if root != path && path.starts_with(&root) {
                 let (path, root) = (path.display(), root.display());
                 note(&format!(
-                    "{path} is inside {root}, which is guarded already: to each of the two guards, what the other's owners do is done outside; `unclobber run --workspace {root}` gives both one guard"
+                    "{path} is inside {root}, which is guarded already, by a guard of its own: the two know nothing of each other's owners; for one guard of both, use `unclobber run --workspace {root}` here, too"
                 ));
             } else if root != path && root.starts_with(path) {
                 let (path, root) = (path.display(), root.display());
                 note(&format!(
-                    "{root}, inside {path}, is guarded already: to each of the two guards, what the other's owners do is done outside; start commands there with `unclobber run --workspace {path}`, too"
+                    "{root}, inside {path}, is guarded already, by a guard of its own: the two know nothing of each other's owners; for one guard of both, use `unclobber run --workspace {path}` there, too"
                 ));
             }
         }

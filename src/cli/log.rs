@@ -86,7 +86,12 @@ pub(crate) fn log(args: &EventLogArgs) -> Result<ExitCode, Problem> {
         );
     }
     if shown == 0 && !args.json {
-        note("nothing that is on record fits");
+        let is_any = args.owner.is_none() && args.path.is_none();
+        note(match (args.refused, is_any) {
+            (true, true) => "no refusal is on record",
+            (true, false) => "no refusal on record is what was asked for",
+            (false, _) => "nothing on record is what was asked for",
+        });
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -212,6 +212,7 @@ fn quoted(text: &str) -> String {
 
 fn write_toml(rules: &[Rule], from: &str, notes: &[String]) -> String {
     let mut text = format!("# Proposed from {from}: read it before you use it.\n");
+    text.push_str("# It goes into .unclobber.toml at the top of the guarded directory, written outside the mount.\n");
     let mut lines: Vec<String> = notes.iter().map(|note| format!("# {note}")).collect();
     if rules.is_empty() {
         lines.push("# Nothing needs a rule.".to_owned());

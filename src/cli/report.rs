@@ -47,6 +47,8 @@ pub(crate) fn report(args: &ReportArgs) -> Result<ExitCode, Problem> {
     if args.json {
         let text = serde_json::to_string_pretty(&sum.to_json()).map_err(|error| Problem::new("report", error))?;
         print(&format!("{text}\n"))?;
+    } else if args.toml {
+        print(&sum.proposal())?;
     } else {
         print(&sum.describe(Style::of_output()))?;
     }
@@ -89,6 +91,8 @@ impl Sum {
         let fields = &event.fields;
         let of = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
         match fields["event"].as_str() {
+            // What is written into a file that was made or emptied for it belongs to that change.
+            Some("change") if event.fields["operation"] == "write" => {}
             Some("change") => self.changes += 1,
             Some("dropped") => self.dropped += fields["count"].as_u64().unwrap_or_default(),
             Some("refusal") => {
@@ -236,7 +240,10 @@ impl Sum {
             format!("{} ({})", plain(key), rules.join(", "))
         };
         section(&mut text, style, "paths", &self.by_path, of_path);
-        add_line(&mut text, &style.paint("1", "proposed .unclobber.toml"));
+        add_line(
+            &mut text,
+            &style.paint("1", "proposed .unclobber.toml (--toml prints it alone)"),
+        );
         text.push_str(&self.proposal());
         text
     }
@@ -309,7 +316,8 @@ mod tests {
         sum.add(&event(
             json!({ "event": "refusal", "decision": "refused", "path": "c", "rule": "D8", "changed_by": "B" }),
         ));
-        sum.add(&event(json!({ "event": "change", "path": "a" })));
+        sum.add(&event(json!({ "event": "change", "operation": "create", "path": "a" })));
+        sum.add(&event(json!({ "event": "change", "operation": "write", "path": "a" })));
         sum.add(&event(json!({ "event": "dropped", "count": 4 })));
         let all = sum.to_json();
         assert_eq!((&all["would_refuse"], &all["refused"]), (&json!(3), &json!(1)));

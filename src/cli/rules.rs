@@ -214,10 +214,10 @@ fn text(subject: &Subject, report: &RulesReport, elsewhere: &[(String, Decided)]
         return text;
     }
     let mut text = format!(
-        "Rules of {}, in their order: what stands later decides.\n",
+        "Rules of {}. The last of these parts that speaks of a path decides.\n",
         subject.root.display()
     );
-    text.push_str("\nbuilt in (the first that matches the name)\n");
+    text.push_str("\nbuilt in (of these, the first that matches the name)\n");
     for rule in BUILT_IN {
         text.push_str(&format!(
             "  {:<6} {:<18} {}\n",
@@ -226,14 +226,19 @@ fn text(subject: &Subject, report: &RulesReport, elsewhere: &[(String, Decided)]
             about(rule)
         ));
     }
-    text.push_str("\nignored by git (.gitignore), where no built-in rule speaks of the name\n  keep\n");
+    text.push_str("\nignored by git (.gitignore), where no built-in rule speaks of the name: keep\n");
     own_rules(
         &mut text,
-        &format!("{FILE_NAME} (the last that matches)"),
+        &format!("{FILE_NAME} (of these, the last that matches)"),
         report,
         "file",
     );
-    own_rules(&mut text, "--rule (the last that matches)", report, "command-line");
+    own_rules(
+        &mut text,
+        "--rule (of these, the last that matches)",
+        report,
+        "command-line",
+    );
     for mount in &report.mounts {
         text.push_str(&format!(
             "\nthe mount at {} has rules of its own, after these\n",
@@ -286,8 +291,9 @@ fn told(decided: &Decided, style: Style) -> String {
     let by = if decided.is_by_default() { "" } else { "by " };
     let mut text = format!("{}: {level}, {by}{}{through}\n", decided.path, decided.by);
     if let Some(other) = &decided.as_directory {
+        let by = if other.by.starts_with("no rule") { "" } else { "by " };
         text.push_str(&format!(
-            "  nothing is there now; for a directory by that name, and what is in it: {}, by {}\n",
+            "  nothing is there now; for a directory by that name, and what is in it: {}, {by}{}\n",
             style.paint("1", &other.level),
             other.by
         ));

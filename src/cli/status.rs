@@ -30,6 +30,7 @@ pub(crate) fn status(args: &StatusArgs, log: &LogArgs) -> Result<ExitCode, Probl
         mut guards,
         all_answered,
     } = all();
+    hide_others(&mut guards);
     // One that does not answer could hold up whoever looks at its mount.
     let mut dead = if all_answered { dead_mounts(&guards) } else { Vec::new() };
     if let Some(path) = &args.mountpoint {
@@ -53,6 +54,15 @@ pub(crate) fn status(args: &StatusArgs, log: &LogArgs) -> Result<ExitCode, Probl
         print(&describe_all(&guards, &dead, log.verbose > 0, Style::of_output()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sorts guards by their directory; inside an owner, those of others are shown without their owners.
+fn hide_others(guards: &mut [Status]) {
+    guards.sort_by(|a, b| a.root.cmp(&b.root));
+    if guards.iter().any(|guard| guard.own.is_some()) {
+        let others = guards.iter_mut().filter(|guard| guard.own.is_none());
+        others.for_each(|guard| guard.owners.clear());
+    }
 }
 
 fn guard_at(path: &Path) -> Result<String, Problem> {
@@ -118,4 +128,36 @@ fn is_dead(point: PathBuf) -> bool {
         }
     });
     asking.is_ok() && receiver.recv_timeout(PROBE_LIMIT).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::OwnerStatus;
+
+    #[test]
+    fn inside_an_owner_those_of_other_guards_are_not_shown() {
+        let guard = |root: &str, own: Option<&str>| Status {
+            root: root.to_owned(),
+            own: own.map(str::to_owned),
+            owners: vec![OwnerStatus::default()],
+            ..Status::default()
+        };
+        let shown = |mut guards: Vec<Status>| -> Vec<(String, usize)> {
+            hide_others(&mut guards);
+            guards
+                .into_iter()
+                .map(|guard| (guard.root, guard.owners.len()))
+                .collect()
+        };
+        let of = |root: &str, count| (root.to_owned(), count);
+        assert_eq!(
+            shown(vec![guard("/b", Some("A")), guard("/a", None)]),
+            [of("/a", 0), of("/b", 1)]
+        );
+        assert_eq!(
+            shown(vec![guard("/b", None), guard("/a", None)]),
+            [of("/a", 1), of("/b", 1)]
+        );
+    }
 }

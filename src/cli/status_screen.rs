@@ -191,6 +191,7 @@ fn describe_owner(owner: &OwnerStatus) -> String {
     let counts: Vec<String> = owner
         .counts
         .iter()
+        .filter(|(_, count)| **count > 0)
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
     let named = if owner.named { "" } else { " (unnamed)" };
@@ -283,6 +284,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        assert!(!text.contains("refusals 0"), "{text}");
         let inside = Status {
             own: Some("A".to_owned()),
             ..guard()

@@ -2,6 +2,7 @@
 //!
 //! It never asks a guard and never touches a terminal: it draws what it was given.
 
+use std::cell;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ const OPEN_LINES: usize = 3;
 #[derive(Debug)]
 struct Entry {
     told: Told,
-    /// How many times it happened one after the other.
+    /// How many times it happened.
     times: u64,
     /// Its step was taken since.
     settled: bool,
@@ -57,6 +58,8 @@ pub(crate) struct Board {
     before: Option<(HashMap<String, u64>, Instant)>,
     paused: bool,
     first: usize,
+    /// Owners for which there was room when this was drawn last.
+    room: cell::Cell<usize>,
     colour: bool,
 }
 
@@ -70,6 +73,7 @@ impl Board {
             before: None,
             paused: false,
             first: 0,
+            room: cell::Cell::new(1),
             colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         }
     }
@@ -88,7 +92,7 @@ impl Board {
     }
 
     pub(crate) fn scroll(&mut self, by: isize) {
-        let last = self.activity.owners.len().saturating_sub(1);
+        let last = self.activity.owners.len().saturating_sub(self.room.get());
         self.first = self.first.saturating_add_signed(by).min(last);
     }
 
@@ -112,18 +116,14 @@ impl Board {
         }
         self.before = Some((counts, at));
         for told in &activity.refusals {
-            match self.refusals.back_mut() {
-                Some(last) if last.told.is_like(told) => {
-                    last.times += 1 + told.more;
-                    last.told.clone_from(told);
-                    last.settled = false;
-                }
-                Some(_) | None => self.refusals.push_back(Entry {
-                    told: told.clone(),
-                    times: 1 + told.more,
-                    settled: false,
-                }),
-            }
+            // The same again is one entry, where it happened last.
+            let known = self.refusals.iter().position(|entry| entry.told.is_like(told));
+            let before = known.and_then(|at| self.refusals.remove(at));
+            self.refusals.push_back(Entry {
+                told: told.clone(),
+                times: before.map_or(0, |entry| entry.times) + 1 + told.more,
+                settled: false,
+            });
         }
         self.settle(&activity);
         while self.refusals.len() > REMEMBERED {
@@ -207,8 +207,10 @@ fn draw_head(frame: &mut Frame<'_>, board: &Board, area: Rect) {
 
 fn draw_owners(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     let room = usize::from(area.height.saturating_sub(2));
-    let below = (board.activity.owners.len() + board.activity.more_owners).saturating_sub(board.first + room);
-    let title = match (board.first, below) {
+    board.room.set(room.max(1));
+    let first = board.first.min(board.activity.owners.len().saturating_sub(room));
+    let below = (board.activity.owners.len() + board.activity.more_owners).saturating_sub(first + room);
+    let title = match (first, below) {
         (0, 0) => " owners ".to_owned(),
         (above, 0) => format!(" owners ({above} more above) "),
         (0, below) => format!(" owners ({below} more below) "),
@@ -217,7 +219,7 @@ fn draw_owners(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     let block = Block::new().borders(Borders::TOP).title(title);
     let name_width = area.width / 4;
     let file_width = usize::from(area.width.saturating_sub(name_width + 4 * (NUMBER_WIDTH + 1) + 1));
-    let rows = board.activity.owners.iter().skip(board.first).map(|owner| {
+    let rows = board.activity.owners.iter().skip(first).map(|owner| {
         let refused = if owner.refusals > 0 {
             board.style(Color::Red)
         } else {
@@ -339,7 +341,19 @@ fn refusal(board: &Board, entry: &Entry, width: usize) -> Vec<Line<'static>> {
 
 fn draw_keys(frame: &mut Frame<'_>, board: &Board, area: Rect) {
     let pause = if board.paused { "p go on (PAUSED)" } else { "p pause" };
-    let keys = format!(" q quit  {pause}  up/down owners  may I write it? unclobber why FILE  times: UTC");
+    let mut keys = " q quit".to_owned();
+    for part in [
+        pause,
+        "up/down owners",
+        "may I write it? unclobber why FILE",
+        "times: UTC",
+    ] {
+        // What there is no room for is left out whole.
+        if keys.len() + part.len() + 2 <= usize::from(area.width) {
+            keys.push_str("  ");
+            keys.push_str(part);
+        }
+    }
     let style = Style::new().add_modifier(Modifier::REVERSED);
     frame.render_widget(Paragraph::new(keys).style(style), area);
 }
@@ -561,6 +575,31 @@ mod tests {
         );
     }
 
+    // semantics: W8
+    #[test]
+    fn refusals_that_alternate_are_one_entry_each() {
+        let mut board = board();
+        for sequence in 3..43 {
+            let again = Told {
+                path: format!("docs/t{}.txt", sequence % 2),
+                ..told(sequence)
+            };
+            let more = Activity {
+                refusals: vec![again],
+                sequence,
+                ..Activity::default()
+            };
+            board.take(more, Instant::now());
+        }
+        let lines = shown(&board, 80, 24);
+        let title = lines.iter().find(|line| line.starts_with(" refused")).unwrap();
+        assert!(title.starts_with(" refused: 4 to be cleared"), "{lines:#?}");
+        for name in ["t0", "t1"] {
+            let of: Vec<&String> = lines.iter().filter(|line| line.contains(name)).collect();
+            assert!(of.len() == 1 && of[0].contains("(20 times)"), "{lines:#?}");
+        }
+    }
+
     #[test]
     fn any_size_can_be_drawn() {
         let mut board = board();
@@ -570,8 +609,15 @@ mod tests {
         board.pause();
         board.scroll(1);
         let lines = shown(&board, 80, 24);
-        assert!(lines[3].starts_with("bob/helper"), "{lines:#?}");
-        assert!(lines[23].contains("PAUSED"));
+        assert!(
+            lines[3].starts_with("alice"),
+            "all fit, and still it scrolls: {lines:#?}"
+        );
+        assert_eq!(
+            lines[23],
+            " q quit  p go on (PAUSED)  up/down owners  may I write it? unclobber why FILE"
+        );
+        assert_eq!(shown(&board, 40, 10)[9], " q quit  p go on (PAUSED)  times: UTC");
         board.scroll(-5);
         assert!(shown(&board, 80, 24)[3].starts_with("alice"));
         let empty = shown(&Board::new("/w"), 80, 24);

@@ -138,6 +138,7 @@ pub(crate) const REPORT_EXAMPLES: &str = "\
 Examples:
   unclobber run --mode observe -- make         refuse nothing, write down what would be
   unclobber report                             which paths, which programs, which rule, how often
+  unclobber report --toml >~/project/.unclobber.toml
   unclobber report --json ~/project
 
 Ends with a proposed .unclobber.toml. Refusals that kept somebody's work from
@@ -198,7 +199,7 @@ since; `unclobber attic show ID` prints it. What was removed comes back where
 nothing is in the way; of the rest it says how to compare and where else to put
 it. Works outside `unclobber run` only, like `unclobber attic`.
 
-Exit codes: 0 all restored, 1 not all or nothing, 2 for a wrong command line.";
+Exit codes: 0 all restored, 1 not all were restored, or there was nothing to restore, 2 for a wrong command line.";
 
 pub(crate) const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -277,7 +278,7 @@ change would be refused, and what to do next.
                        choose another name
   FS_RULES_FIXED       \"Read-only file system\"
                        .unclobber.toml is not for commands inside to change:
-                       change it outside, or mount with --rules-writable
+                       change it outside the mount, or use --rules-writable
   FS_IO_ERROR          the directory's own error: look there, then retry
 
 Where another owner is still writing the file, it is named with its command: wait until that has closed it, then read.

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -36,6 +37,10 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Problem> {
     let served = server_of(&point);
     if !place::can_unmount() {
         return Err(not_from_inside(what, &point, place::is_dead_at(&point)));
+    }
+    // This process itself must not be who uses it.
+    if let Err(error) = std::env::set_current_dir("/") {
+        log::debug!("/: {error}");
     }
     unmount_patiently(&point, args.lazy, mount).map_err(|error| explain(what, &point, mount, &error))?;
     if let Some((mut client, mount)) = served.filter(|_| !args.lazy)
@@ -130,8 +135,17 @@ fn explain(what: String, point: &Path, mount: u64, error: &UnmountError) -> Prob
             } else {
                 format!(" by {}", users.join(", "))
             };
-            Problem::new(what, format!("it is in use{told}"))
-                .hint(format!("end those processes or leave the directory, or: {lazy}"))
+            let hint = if users.is_empty() {
+                format!("by nobody who can be seen from here: wait a moment, look as root, or: {lazy}")
+            } else if uses(parent_id(), mount) {
+                format!(
+                    "cd out of it: process {} is the shell or program that started this; or: {lazy}",
+                    parent_id()
+                )
+            } else {
+                format!("end those processes or leave the directory, or: {lazy}")
+            };
+            Problem::new(what, format!("it is in use{told}")).hint(hint)
         }
         UnmountError::NoHelper(_) => Problem::new(what, error).hint("as root: apt-get install fuse3"),
         UnmountError::Refused { .. } => {

@@ -4,6 +4,7 @@
 //! It never computes an answer, only words it.
 
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::args::WhyArgs;
@@ -12,6 +13,7 @@ use crate::clock;
 use crate::control::WhyReply;
 use crate::fs::{Changed, Difference, Explanation, Operation, Outcome, Told, View};
 use crate::guard::{OUTSIDE, SEVERAL, SHOW, Timestamp, age, printable};
+use crate::owner::is_automatic_name;
 
 /// The answer in words.
 pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Style) -> String {
@@ -28,7 +30,7 @@ pub(crate) fn screen(args: &WhyArgs, answer: &WhyReply, base: &Path, style: Styl
         views => about.all(views, answer.others),
     };
     if answer.unmounted {
-        text.push_str("\nno mount is live: told as a `run` without flags would judge it\n");
+        text.push_str("\n(nothing is mounted now: this is how the next `run` would judge it)\n");
     }
     if let Some(problem) = &answer.rules_problem {
         let so = if answer.unmounted {
@@ -218,7 +220,7 @@ impl About<'_> {
             "stale" => format!("{has} read an older version of it"),
             "absent" => format!("{knows} that nothing is here"),
             _ if nothing => format!("{does} what is here"),
-            _ if self.found.there != "file" => "nothing: it is no regular file, and only those are read".to_owned(),
+            _ if self.found.there != "file" => format!("{has} not read it, and need not: it is no regular file"),
             _ => format!("{has} not read it"),
         }
     }
@@ -279,6 +281,7 @@ impl About<'_> {
             let line = match (&view.copy, self.found.there.as_str()) {
                 (Some(copy), "nothing") => format!("the version that was read is in the attic: {}\n", copy.id),
                 (Some(_), _) => format!("what has changed since it was read: unclobber why {path}{owner} --diff\n"),
+                (None, _) if view.outcome == Outcome::Allowed => String::new(),
                 (None, _) => "no copy of the version that was read was kept\n".to_owned(),
             };
             add(&mut text, &line);
@@ -330,12 +333,27 @@ impl About<'_> {
     /// A command that takes the step, for whoever asks.
     fn example(&self, view: &View, command: &str) -> String {
         match (&view.owner, self.own) {
+            (Some(owner), None) if is_automatic_name(owner) => {
+                format!("{}: {command} {}", where_it_is(owner), shell_word(&self.args.path))
+            }
             (Some(owner), None) => {
                 let (base, below) = (shell_word(self.base), shell_word(Path::new(&self.found.path)));
                 format!("cd {base} && unclobber run --owner {owner} -- {command} {below}")
             }
             _ => format!("{command} {}", shell_word(&self.args.path)),
         }
+    }
+}
+
+/// Where an owner that nobody named takes a step: no `run` can be it.
+fn where_it_is(owner: &str) -> &'static str {
+    let own = owner.rsplit('/').next().unwrap_or(owner);
+    match own.split_once('-').map_or(own, |(kind, _)| kind) {
+        "session" => "in that session itself",
+        "user" => "as that user, in the mount",
+        "cgroup" => "in that cgroup itself",
+        "run" => "inside that `run` itself",
+        _ => "by that process itself",
     }
 }
 
@@ -399,15 +417,77 @@ pub(super) fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=~".contains(c);
     if !text.is_empty() && text.chars().all(plain) && !text.starts_with(['-', '~']) {
-        text.into_owned()
-    } else {
-        let text = printable(&text).replace('\'', "'\\''");
-        let dashed = if text.starts_with('-') { "./" } else { "" };
-        format!("'{dashed}{text}'")
+        return text.into_owned();
+    }
+    let dashed = if text.starts_with('-') { "./" } else { "" };
+    let is_shown = |c: char| "'\"\\".contains(c) || c.escape_debug().len() == 1;
+    if text.chars().all(is_shown) && !text.contains('\u{fffd}') {
+        return format!("'{dashed}{}'", text.replace('\'', "'\\''"));
+    }
+    let mut word = format!("$'{dashed}");
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => word.extend(['\\', c]),
+                '\n' => word.push_str("\\n"),
+                '\t' => word.push_str("\\t"),
+                c if is_shown(c) => word.push(c),
+                c => as_bytes(&mut word, c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        as_bytes(&mut word, chunk.invalid());
+    }
+    word + "'"
+}
+
+/// Bytes as they are written between `$'` and `'`: octal, of which a shell takes three digits and no more.
+fn as_bytes(word: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        add(word, &format!("\\{byte:03o}"));
     }
 }
 
 fn add(text: &mut String, more: &str) {
     // Writing to a string cannot fail.
     let _written = text.write_str(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_every_name_as_it_is() {
+        for name in [
+            &b"plain"[..],
+            b"-dashed",
+            b"~",
+            b"it's",
+            b"back\\slash",
+            b"new\nline",
+            b"tab\tand 'quote' and \\n",
+            b"\x1b[31m",
+            b"\xff1",
+            "z\u{200b}w".as_bytes(),
+        ] {
+            let word = shell_word(Path::new(OsStr::from_bytes(name)));
+            assert!(!word.contains(char::is_control), "{word:?}");
+            let done = std::process::Command::new("bash")
+                .args(["-c", &format!("printf %s {word}")])
+                .output();
+            let Ok(done) = done else {
+                eprintln!("SKIPPED: no bash");
+                return;
+            };
+            let expected = if name.starts_with(b"-") {
+                [b"./", name].concat()
+            } else {
+                name.to_vec()
+            };
+            assert_eq!(done.stdout, expected, "{word}");
+        }
+        assert_eq!(shell_word(Path::new("new\nline")), "$'new\\nline'");
+    }
 }

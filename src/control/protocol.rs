@@ -505,6 +505,11 @@ pub fn check_owner_name(name: &str) -> Result<(), String> {
     if name.len() > NAME_LIMIT {
         return Err(format!("an owner name has at most {NAME_LIMIT} bytes"));
     }
+    if crate::owner::is_automatic_name(name) {
+        return Err(format!(
+            "{name:?} is a name as the guard gives it to owners that nobody named: choose another"
+        ));
+    }
     let fits = |c: char| c.is_alphanumeric() || "._-+@:".contains(c);
     if name.chars().all(fits) {
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Bounded, and only ever shown: nothing is decided by it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Weak};
 
@@ -113,7 +113,8 @@ pub struct OwnerActivity {
 }
 
 /// What has become of a refusal.
-enum Become {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Become {
     /// Its step was taken.
     Settled,
     /// Nothing is there any more.
@@ -151,21 +152,8 @@ impl Guard {
         let new = recent
             .iter()
             .filter(|report| report.sequence > since && shown.contains(&report.owner));
-        let mut refusals: VecDeque<Told> = VecDeque::new();
-        for report in new {
-            let told = Told::of(report);
-            match refusals.back_mut() {
-                Some(last) if last.is_like(&told) => {
-                    let more = last.more + 1;
-                    *last = Told { more, ..told };
-                }
-                Some(_) | None => refusals.push_back(told),
-            }
-            if refusals.len() > MAX_REFUSALS {
-                refusals.pop_front();
-            }
-        }
-        let mut refusals: Vec<Told> = refusals.into();
+        let mut refusals = folded(new);
+        refusals.drain(..refusals.len().saturating_sub(MAX_REFUSALS));
         for told in &mut refusals {
             told.line = short(std::mem::take(&mut told.line));
             told.cause = short(std::mem::take(&mut told.cause));
@@ -218,7 +206,7 @@ impl Guard {
     }
 
     /// What has become of a refusal, by what its owner knows now; nothing while its step is still to be taken.
-    fn become_of(self: &Arc<Self>, report: &Report) -> Option<Become> {
+    pub(super) fn become_of(self: &Arc<Self>, report: &Report) -> Option<Become> {
         let (refusal, intent) = (&report.refusal, report.details.intent?);
         if refusal.path.contains('\u{fffd}') {
             return None;
@@ -279,6 +267,31 @@ impl Guard {
         }
         found
     }
+}
+
+/// Each once, where it happened last, with how often it did.
+fn folded<'r>(reports: impl Iterator<Item = &'r Arc<Report>>) -> Vec<Told> {
+    let mut alike: HashMap<_, (&Report, u64)> = HashMap::new();
+    for report in reports {
+        let refusal = &report.refusal;
+        let key = (
+            report.owner,
+            refusal.operation,
+            refusal.path.as_str(),
+            refusal.code,
+            report.enforced,
+        );
+        let (last, count) = alike.entry(key).or_insert((report, 0));
+        *last = report;
+        *count += 1;
+    }
+    let told = alike.into_values().map(|(report, count)| Told {
+        more: count - 1,
+        ..Told::of(report)
+    });
+    let mut told: Vec<Told> = told.collect();
+    told.sort_unstable_by_key(|told| told.sequence);
+    told
 }
 
 fn short(mut text: String) -> String {

@@ -211,7 +211,7 @@ pub struct Told {
     /// Where in the attic that is which the owner had written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// How often the same had happened right before and is told by this alone.
+    /// How often the same had happened before and is told by this alone.
     #[serde(default, skip_serializing_if = "is_none")]
     pub more: u64,
 }

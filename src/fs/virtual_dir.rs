@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Told;
+use super::activity::Become;
 use super::caller::{Arrival, Caller, Who};
 use super::dir::DirItem;
 use super::errno::{FsError, Result};
@@ -211,22 +212,41 @@ impl Mount {
         recent.iter().rev().map(told).collect()
     }
 
-    /// One line each; a loop that tries again and again is one line, too.
+    /// One line each, with what has become of it; what was tried again and again is one line, too. How long ago something was
+    /// is told as it is now.
     fn refusal_lines(&self, who: &Who) -> String {
-        let mut text = String::new();
-        let all = self.refused(who);
-        for alike in all.chunk_by(|a, b| (&a.operation, &a.path, &a.code) == (&b.operation, &b.path, &b.code)) {
-            let Some(latest) = alike.first() else { continue };
+        if who.owner == OwnerId::NOBODY {
+            return String::new();
+        }
+        let recent = self.guard().events().recent_of(who.owner);
+        let mut latest: Vec<(&Arc<Report>, usize)> = Vec::new();
+        for report in recent.iter().rev() {
+            let of = |report: &Report| (report.refusal.operation, report.refusal.code, report.enforced);
+            let same = |(known, _): &&mut (&Arc<Report>, usize)| {
+                of(known) == of(report) && known.refusal.path == report.refusal.path
+            };
+            match latest.iter_mut().find(same) {
+                Some((_, count)) => *count += 1,
+                None => latest.push((report, 1)),
+            }
+        }
+        let (mut text, now) = (String::new(), clock::now());
+        for (report, count) in latest {
             let at = clock::utc(Timestamp {
-                sec: latest.at,
+                sec: report.at.sec,
                 nsec: 0,
             });
-            let times = match alike.len() {
+            let times = match count {
                 1 => String::new(),
                 count => format!("({count} times) "),
             };
+            let became = match self.guard().become_of(report) {
+                Some(Become::Settled) => " - cleared since",
+                Some(Become::Gone) => " - over: nothing is there any more",
+                None => "",
+            };
             // Writing to a string cannot fail.
-            let _written = writeln!(text, "{at} {times}{}", latest.line);
+            let _written = writeln!(text, "{at} {times}{}{became}", report.line_at(now));
         }
         text
     }

@@ -85,7 +85,7 @@ impl Step {
             Self::MakeReadable => {
                 "have it allowed with `unclobber allow`, or make the file readable and read it, then retry"
             }
-            Self::ChangeOutside => "change them outside the mount, or mount with --rules-writable",
+            Self::ChangeOutside => "change .unclobber.toml outside the mount, or use --rules-writable",
             Self::CheckBacking => "check the underlying filesystem, then retry",
         }
     }
@@ -229,7 +229,7 @@ impl Refusal {
             }
             Why::LostRace => format!(
                 "created {} at the same moment, and {owner} has not read it{}",
-                self.by_whom(now),
+                self.by(),
                 self.not_there()
             ),
             Why::NotRegular => format!("what is there is not a regular file{}", self.not_there()),
@@ -273,14 +273,18 @@ impl Refusal {
         }
     }
 
-    /// `by owner "b" 3 s ago`, as far as it is known.
-    fn by_whom(&self, now: Timestamp) -> String {
-        let mut text = match self.changed_by.as_deref() {
+    fn by(&self) -> String {
+        match self.changed_by.as_deref() {
             Some(OUTSIDE) => OUTSIDE.to_owned(),
             Some(SEVERAL) => format!("by one of {SEVERAL}"),
             Some(owner) => format!("by owner {}", quoted(owner)),
             None => "by somebody else".to_owned(),
-        };
+        }
+    }
+
+    /// `by owner "b" 3 s ago`, as far as it is known.
+    fn by_whom(&self, now: Timestamp) -> String {
+        let mut text = self.by();
         if let Some(at) = self.changed_at {
             text.push(' ');
             text.push_str(&age(at, now));

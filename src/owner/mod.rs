@@ -19,7 +19,7 @@ mod tree;
 
 use std::sync::Arc;
 
-pub use names::{NameError, OwnerKind};
+pub use names::{NameError, OwnerKind, is_automatic_name};
 pub use threads::Thread;
 pub use tree::Gone;
 

@@ -45,6 +45,8 @@ pub enum NameError {
     TooLong,
     /// It contains a control character or a slash.
     BadCharacter,
+    /// It is the name of an owner that was not asked for by name.
+    Automatic,
     /// The parent is no owner that a `run` made.
     NoParent,
     /// The guard holds as many owners as it may.
@@ -57,6 +59,9 @@ impl fmt::Display for NameError {
             Self::Empty => "an owner's name must not be empty",
             Self::TooLong => "an owner's name has at most 128 characters",
             Self::BadCharacter => "an owner's name contains neither control characters nor '/'",
+            Self::Automatic => {
+                "that is the name of an owner that nobody named: it cannot be joined, choose another name"
+            }
             Self::NoParent => "the owner above is not known any more",
             Self::TooMany => "this guard holds as many owners as it may; names in use can still be joined",
         })
@@ -79,6 +84,21 @@ pub(super) fn check_name(name: &str) -> Result<(), NameError> {
     } else {
         Ok(())
     }
+}
+
+/// Whether a name has the form that only the guard gives: `run-N`, `session-N`, `user-N`, `cgroup-N` or `COMMAND[N]`, perhaps
+/// below another owner, perhaps with a further number.
+#[must_use]
+pub fn is_automatic_name(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let own = name.rsplit('/').next().unwrap_or(name);
+    let own = match own.rsplit_once('.') {
+        Some((base, number)) if is_number(number) => base,
+        _ => own,
+    };
+    let of_rule = |kind: &str| own.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-'));
+    let numbered = ["run", "session", "user", "cgroup"].into_iter().filter_map(of_rule);
+    own == "nobody" || own.ends_with(']') || numbered.into_iter().any(is_number)
 }
 
 /// One owner.
@@ -123,8 +143,7 @@ impl Names {
         self.by_id.iter().map(|(&id, entry)| (id, entry))
     }
 
-    /// The owner of that name made by a `run`, found or made. An owner by rule is never joined by its name: it gives
-    /// the name up.
+    /// The owner that was given that name, found or made. One that was not asked for by name keeps its own to itself.
     pub(super) fn named(&mut self, name: &str) -> Result<OwnerId, NameError> {
         check_name(name)?;
         self.find_or_make(name, None)
@@ -147,15 +166,8 @@ impl Names {
 
     fn find_or_make(&mut self, name: &str, parent: Option<OwnerId>) -> Result<OwnerId, NameError> {
         if let Some(&id) = self.by_name.get(name) {
-            if self.by_id.get(&id).is_some_and(|entry| !entry.kind.by_rule()) {
-                return Ok(id);
-            }
-            let other = self.unique(name);
-            if let Some(entry) = self.by_id.get_mut(&id) {
-                entry.name.clone_from(&other);
-            }
-            self.by_name.remove(name);
-            self.by_name.insert(other, id);
+            let is_named = self.by_id.get(&id).is_some_and(|entry| entry.kind == OwnerKind::Named);
+            return if is_named { Ok(id) } else { Err(NameError::Automatic) };
         }
         if self.asked_for >= self.max_asked_for {
             return Err(NameError::TooMany);

@@ -221,7 +221,7 @@ fn members_by(record: &Arc<Record>, records: &Records) -> SmallVec<[Arc<Record>;
 }
 
 fn of_process(record: &Arc<Record>, names: &Mutex<Names>) -> OwnerId {
-    let base = format!("{}-{}", record.command, record.process.tgid);
+    let base = format!("{}[{}]", record.command, record.process.tgid);
     names.lock().of_process(&base, record)
 }
 

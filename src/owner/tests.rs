@@ -395,17 +395,37 @@ fn names_are_checked_and_unique() {
     let (one, two) = (owners.fresh("vim/4121\n").unwrap(), owners.fresh("vim/4121\n").unwrap());
     assert_eq!(&*owners.name(one), "vim_4121_");
     assert_ne!(owners.name(one), owners.name(two));
-    // An owner by rule is not joined by its name.
-    let session = owner(&owners, std::process::id(), BY_SESSION);
-    let name = owners.name(session);
-    let named = owners.named(&name).unwrap();
-    assert_ne!(named, session);
-    assert_eq!(
-        (owners.name(named), owners.kind(named)),
-        (Arc::clone(&name), Some(OwnerKind::Named))
-    );
-    assert_ne!(owners.name(session), name);
     assert_eq!(&*owners.name(OwnerId::NOBODY), "nobody");
+}
+
+// semantics: G6
+#[test]
+fn an_owner_that_nobody_named_keeps_its_name_to_itself() {
+    let owners = owners();
+    let session = owner(&owners, std::process::id(), BY_SESSION);
+    let process = owner(&owners, std::process::id(), BY_PROCESS);
+    let a = owners.named("a").unwrap();
+    let (run, below) = (
+        owners.fresh("run-7").unwrap(),
+        owners.join_fresh(Some(a), "run-7").unwrap(),
+    );
+    for id in [session, process, run, below] {
+        let name = owners.name(id);
+        assert!(is_automatic_name(&name), "{name}");
+        let above = (id == below).then_some(a);
+        let own = name.rsplit('/').next().unwrap();
+        assert_eq!(owners.join(above, own), Err(NameError::Automatic), "{name}");
+        assert_eq!(owners.name(id), name);
+    }
+    // The other way round: what was named keeps its name, too.
+    let named = owners.named("run-8").unwrap();
+    let later = owners.fresh("run-8").unwrap();
+    assert_eq!(&*owners.name(named), "run-8");
+    assert!(is_automatic_name(&owners.name(later)) && owners.name(later) != owners.name(named));
+    assert_eq!(owners.named("run-8"), Ok(named));
+    for name in ["a", "run", "run-", "run-a", "agent-7", "a.7", "rerun-7", "session-x.7"] {
+        assert!(!is_automatic_name(name), "{name}");
+    }
 }
 
 #[test]

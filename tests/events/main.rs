@@ -211,7 +211,7 @@ fn an_exception_is_noted_and_no_refusal_and_a_change_of_the_rules_is_one() {
     );
     assert_eq!(
         refusal["step"],
-        "change them outside the mount, or mount with --rules-writable"
+        "change .unclobber.toml outside the mount, or use --rules-writable"
     );
     let note = notes[1];
     assert_eq!(

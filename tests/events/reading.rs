@@ -335,6 +335,15 @@ fn what_has_just_happened_is_in_the_log() {
     let report = works(&tree, &["report"]);
     assert!(report.starts_with("1 change was refused, "), "{report}");
     assert!(report.contains("# Proposed from what was refused: "), "{report}");
+    // The proposal alone is a file of rules.
+    let rules = works(&tree, &["report", "--toml"]);
+    assert!(
+        report.ends_with(&rules) && rules.starts_with("# Proposed from"),
+        "{rules}"
+    );
+    tree.write(".unclobber.toml", &rules);
+    // It fails where the file is wrong.
+    works(&tree, &["rules", "h"]);
     // Many alike are one line and a count.
     tree.write("g", "old\n");
     assert_ne!(a.sh("for i in $(seq 50); do echo x >g; done").code, 0);

@@ -280,6 +280,45 @@ fn in_a_mount_elsewhere_the_caller_is_who_it_is_there() {
     }
 }
 
+// semantics: G6 W1
+#[test]
+fn what_an_owner_by_rule_has_to_do_is_done_where_it_is() {
+    if !require_fuse("why: an owner by rule") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.write("f", "old\n");
+    let mount = Mount::new(&tree, &["--owner-by", "session"]);
+    let path = mount.path().join("f").display().to_string();
+    // In a session of its own.
+    let mut shell = Command::new("setsid");
+    tree.dress(&mut shell);
+    let script = format!(
+        "! echo mine 2>/dev/null >'{path}' && cat '{}/.unclobber/owner'",
+        mount.path().display()
+    );
+    let done = shell.args(["-w", "sh", "-c", &script]).output().expect("a shell");
+    let owner = text(&done).trim().to_owned();
+    assert!(owner.starts_with("session-"), "{done:?}");
+    let screen = text(&outside(&tree, &["--owner", &owner, &path]));
+    let example = format!("  for example:   in that session itself: cat {path}\n");
+    assert!(screen.contains(&example), "{screen}");
+    // Nobody becomes it by its name, or takes the name from it.
+    let mut other = tree.unclobber();
+    other
+        .args(["run", "--owner", &owner, "-w"])
+        .arg(tree.root())
+        .args(["--", "true"]);
+    let other = other.output().expect("unclobber run");
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert_eq!(other.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("as the guard gives it to owners that nobody named"),
+        "{said}"
+    );
+    assert!(text(&outside(&tree, &["--owner", &owner, &path])).contains(&format!("\"{owner}\"")));
+}
+
 // semantics: W3
 #[test]
 fn an_owner_may_ask_for_itself_only_and_an_outsider_for_everybody() {
@@ -394,7 +433,7 @@ fn of_the_file_of_rules_it_is_said_that_nothing_changes_it_here() {
         );
         assert_eq!(
             told["step"],
-            "change them outside the mount, or mount with --rules-writable"
+            "change .unclobber.toml outside the mount, or use --rules-writable"
         );
         let done = a.sh(command);
         assert!(!done.ok() && done.stderr.contains(error), "{done:?}");

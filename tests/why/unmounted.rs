@@ -43,7 +43,7 @@ fn without_a_mount_it_is_judged_by_the_rules_as_a_new_one_would() {
     // What has changed since is looked at anew.
     tree.write(".unclobber.toml", "[[rule]]\npattern = \"f\"\nlevel = \"off\"\n");
     assert_eq!(ask("f"), ("off".to_owned(), Some(0)));
-    let line = "no mount is live: told as a `run` without flags would judge it";
+    let line = "(nothing is mounted now: this is how the next `run` would judge it)";
     let typed = tree.at("f").display().to_string();
     let screen = text(&outside(&tree, &[&typed]));
     assert!(screen.contains(line), "{screen}");

@@ -89,7 +89,7 @@ fn every_code_has_its_name_and_every_line_ends_with_its_step() {
         ),
         (
             Step::ChangeOutside,
-            "change them outside the mount, or mount with --rules-writable",
+            "change .unclobber.toml outside the mount, or use --rules-writable",
         ),
         (Step::CheckBacking, "check the underlying filesystem, then retry"),
     ];
