@@ -17,11 +17,17 @@ const OLD: &str = "old\n";
 
 /// A tree with one old file, and a shell of owner A with these flags.
 fn guarded(test: &str, flags: &[&str]) -> Option<(Tree, Session)> {
+    guarded_with(test, flags, |_| ())
+}
+
+/// The same with what else is there before the guard begins.
+fn guarded_with(test: &str, flags: &[&str], fill: impl FnOnce(&Tree)) -> Option<(Tree, Session)> {
     if !require_fuse(test) {
         return None;
     }
     let tree = Tree::new();
     tree.write("f", OLD);
+    fill(&tree);
     let a = Session::guarded(&tree, "a", flags);
     Some((tree, a))
 }
@@ -184,12 +190,9 @@ fn what_is_in_the_way_is_not_replaced_and_an_undo_exchanges() {
 // semantics: A5 A10
 #[test]
 fn an_undo_goes_on_past_what_cannot_be_restored() {
-    let Some((tree, mut a)) = guarded("undo past what is blocked", &[]) else {
+    let Some((tree, mut a)) = guarded_with("undo past what is blocked", &[], |tree| tree.write("g", OLD)) else {
         return;
     };
-    tree.write("g", OLD);
-    drop(a);
-    a = Session::guarded(&tree, "a", &[]);
     fine(&a.sh("rm f"));
     fine(&a.sh("rm g"));
     // What somebody else has put there is in the way; the latest is in the way of nothing but itself.
@@ -658,12 +661,9 @@ fn below_the_guarded_directory_its_attic_is_found_or_named() {
 // semantics: A10 D6
 #[test]
 fn a_file_removed_and_made_anew_was_replaced_and_is_said_to_be_kept() {
-    let Some((tree, mut a)) = guarded("remove and create", &[]) else {
+    let Some((tree, mut a)) = guarded_with("remove and create", &[], |tree| tree.write("g", OLD)) else {
         return;
     };
-    tree.write("g", OLD);
-    drop(a);
-    a = Session::guarded(&tree, "a", &[]);
     fine(&a.sh("rm f; echo new >f; rm g"));
     let mut b = Session::guarded(&tree, "b", &[]);
     fine(&b.sh("! cat g; echo theirs >g"));
@@ -698,39 +698,39 @@ fn a_file_removed_and_made_anew_was_replaced_and_is_said_to_be_kept() {
 // semantics: A5
 #[test]
 fn directories_that_have_gone_come_back_as_they_were_or_private() {
-    let Some((tree, mut a)) = guarded("directories", &[]) else {
+    let set = |tree: &Tree, name: &str, mode| {
+        fs::set_permissions(tree.at(name), fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    let fill = |tree: &Tree| {
+        tree.write("d/secret/g", OLD);
+        tree.write("e/h", OLD);
+        set(tree, "d", 0o2751);
+        set(tree, "d/secret", 0o700);
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(tree.at("d/secret"), Some(1234), Some(4321)).expect("chown");
+        }
+    };
+    let Some((tree, mut a)) = guarded_with("directories", &[], fill) else {
         return;
     };
-    tree.write("d/secret/g", OLD);
     let mode = |name: &str| fs::metadata(tree.at(name)).expect("there").mode() & 0o7777;
-    let set = |name: &str, mode| fs::set_permissions(tree.at(name), fs::Permissions::from_mode(mode)).expect("chmod");
-    set("d", 0o2751);
-    set("d/secret", 0o700);
-    if nix::unistd::geteuid().is_root() {
-        std::os::unix::fs::chown(tree.at("d/secret"), Some(1234), Some(4321)).expect("chown");
-    }
     let before = fs::metadata(tree.at("d/secret")).expect("there");
+    fine(&a.sh("rm -r d e"));
+    assert!(wait_until(PATIENCE, || listed(&tree).len() == 2), "{:?}", listed(&tree));
     drop(a);
-    a = Session::guarded(&tree, "a", &[]);
-    fine(&a.sh("rm -r d"));
-    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
-    assert_eq!(works(&tree, &["undo"]), "restored d/secret/g\n");
-    let after = fs::metadata(tree.at("d/secret")).expect("there");
-    assert_eq!((mode("d"), mode("d/secret")), (0o2751, 0o700));
-    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
     // Where nothing was noted about them they are for nobody else, and that is said.
-    drop(a);
-    a = Session::guarded(&tree, "a", &[]);
-    fine(&a.sh("rm -r d"));
-    assert!(wait_until(PATIENCE, || listed(&tree).len() == 1), "{:?}", listed(&tree));
-    drop(a);
     let journal = home(&tree).join("kept.jsonl");
-    let text = fs::read_to_string(&journal)
-        .expect("the journal")
-        .replace("\"dirs\"", "\"other\"");
-    fs::write(&journal, text).expect("the journal");
-    let done = run(&tree, &["undo"]);
+    let text = fs::read_to_string(&journal).expect("the journal");
+    let lines = text.lines().map(|line| match line.contains("e/h") {
+        true => line.replace("\"dirs\"", "\"other\"") + "\n",
+        false => line.to_owned() + "\n",
+    });
+    fs::write(&journal, lines.collect::<String>()).expect("the journal");
+    let done = run(&tree, &["undo", "--last", "2"]);
     let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(told.contains("directory d was made again with mode 0700"), "{told}");
-    assert_eq!((mode("d"), mode("d/secret")), (0o700, 0o700));
+    assert!(told.contains("directory e was made again with mode 0700"), "{told}");
+    assert!(!told.contains("directory d"), "{told}");
+    let after = fs::metadata(tree.at("d/secret")).expect("there");
+    assert_eq!((mode("d"), mode("d/secret"), mode("e")), (0o2751, 0o700, 0o700));
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
 }

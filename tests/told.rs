@@ -115,6 +115,20 @@ fn a_further_name_of_ones_own_may_go_and_nobodys_content_with_it() {
     refused(&a.sh("echo mine >node_modules/l2"), "File exists");
 }
 
+/// What `why` says of a's view of a path through another mount.
+fn why_at_another_place(tree: &Tree, path: &str) -> String {
+    let point = tree.scratch().join("point");
+    fs::create_dir(&point).expect("a mount point");
+    let (root, point) = (
+        tree.root().to_string_lossy().into_owned(),
+        point.to_string_lossy().into_owned(),
+    );
+    works(tree, &["mount", &root, &point]);
+    let there = run(tree, &["why", "--owner", "a", &format!("{point}/{path}")]);
+    works(tree, &["umount", &point]);
+    String::from_utf8_lossy(&there.stdout).into_owned()
+}
+
 // semantics: D22 R1 W1
 #[test]
 fn what_was_written_too_late_is_said_to_be_where_it_is() {
@@ -147,16 +161,7 @@ fn what_was_written_too_late_is_said_to_be_where_it_is() {
         "{outside}"
     );
     // Through a mount at another place the command names the directory itself, too.
-    let point = tree.scratch().join("point");
-    fs::create_dir(&point).expect("a mount point");
-    let (root, point) = (
-        tree.root().to_string_lossy().into_owned(),
-        point.to_string_lossy().into_owned(),
-    );
-    works(&tree, &["mount", &root, &point]);
-    let there = run(&tree, &["why", "--owner", "a", &format!("{point}/f")]);
-    works(&tree, &["umount", &point]);
-    let there = String::from_utf8_lossy(&there.stdout).into_owned();
+    let there = why_at_another_place(&tree, "f");
     assert!(there.contains(&shown), "{shown}\n{there}");
     let listed = works(&tree, &["attic", "list"]);
     let label = "f (renamed over by b while a was writing it; holds what a wrote then, which is NOT in f)";

@@ -185,6 +185,8 @@ Examples:
 ID is what `list` shows, or the beginning of it. Nothing is ever replaced: where
 something is in the way, restore fails and names --to. The commands need no
 guard to run, and are refused on an unclobber mount: use them outside `run`.
+A file with another name still (a hard link) is not kept when one name goes: its
+content is in the other.
 
 Exit codes: 0 done, 1 failed, 2 for a wrong command line.";
 
@@ -195,9 +197,10 @@ Examples:
 
 What a replacement has put in the place of something is exchanged with it, and
 kept: a line gives its id, and says whose it is if another owner has changed it
-since; `unclobber attic show ID` prints it. What was removed comes back where
-nothing is in the way; of the rest it says how to compare and where else to put
-it. Works outside `unclobber run` only, like `unclobber attic`.
+since; `unclobber attic show ID` prints it. So it is where a file was removed
+and made anew, unless somebody else is known to have made it. What was removed
+comes back where nothing is in the way; of the rest it says how to compare and
+where else to put it. Works outside `unclobber run` only, like `unclobber attic`.
 
 Exit codes: 0 all restored, 1 not all were restored, or there was nothing to restore, 2 for a wrong command line.";
 

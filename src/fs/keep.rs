@@ -11,7 +11,7 @@ use super::errno::Result;
 use super::judge::{Subject, Verdict};
 use super::mount::Mount;
 use crate::guard::{Intent, Keep, OwnerId};
-use crate::store::{KeptInfo, Node, Renamed, Slot, path_as_text};
+use crate::store::{HOMELESS, KeptInfo, Node, Renamed, Slot, path_as_text};
 use crate::sys::{self, Stat};
 
 /// Directories of a path that are noted, at most.
@@ -108,8 +108,10 @@ impl Guard {
             self.real_path_of(at),
             size,
         );
+        // Where the file is replaced its directory stays, and a look at it would be one for each replacement.
+        let may_go = ["unlink", "create", HOMELESS].contains(&operation);
         KeptInfo {
-            dirs: self.dirs_of(at),
+            dirs: if may_go { self.dirs_of(at) } else { Vec::new() },
             ..note
         }
     }
