@@ -90,7 +90,7 @@ const BOUNDS: [Bound; 11] = [
         prepare: make,
         operation: rename_over,
         most: 9,
-        calls: 30,
+        calls: 31,
     },
     Bound {
         name: "unlink",

@@ -92,7 +92,7 @@ impl Sum {
         let of = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
         match fields["event"].as_str() {
             // What is written into a file that was made or emptied for it belongs to that change.
-            Some("change") if event.fields["operation"] == "write" => {}
+            Some("change") if event.fields["change"] == "write" => {}
             Some("change") => self.changes += 1,
             Some("dropped") => self.dropped += fields["count"].as_u64().unwrap_or_default(),
             Some("refusal") => {
@@ -316,8 +316,8 @@ mod tests {
         sum.add(&event(
             json!({ "event": "refusal", "decision": "refused", "path": "c", "rule": "D8", "changed_by": "B" }),
         ));
-        sum.add(&event(json!({ "event": "change", "operation": "create", "path": "a" })));
-        sum.add(&event(json!({ "event": "change", "operation": "write", "path": "a" })));
+        sum.add(&event(json!({ "event": "change", "change": "create", "path": "a" })));
+        sum.add(&event(json!({ "event": "change", "change": "write", "path": "a" })));
         sum.add(&event(json!({ "event": "dropped", "count": 4 })));
         let all = sum.to_json();
         assert_eq!((&all["would_refuse"], &all["refused"]), (&json!(3), &json!(1)));

@@ -223,7 +223,7 @@ fn text(subject: &Subject, report: &RulesReport, elsewhere: &[(String, Decided)]
             "  {:<6} {:<18} {}\n",
             rule.level.as_str(),
             rule.pattern,
-            about(rule)
+            wrapped(&about(rule), 28)
         ));
     }
     text.push_str("\nignored by git (.gitignore), where no built-in rule speaks of the name: keep\n");
@@ -304,6 +304,24 @@ fn told(decided: &Decided, style: Style) -> String {
     text
 }
 
+/// A text on lines of at most 80 columns, of which the first begins at this one and the others are moved to it.
+fn wrapped(text: &str, column: usize) -> String {
+    let (mut lines, mut width) = (String::new(), column);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if width > column && width + 1 + length > 80 {
+            lines.push_str(&format!("\n{:column$}", ""));
+            width = column;
+        } else if width > column {
+            lines.push(' ');
+            width += 1;
+        }
+        lines.push_str(word);
+        width += length;
+    }
+    lines
+}
+
 /// What a built-in rule applies to, and why it is there.
 fn about(rule: &Rule) -> String {
     let mut text = match rule.kind {
@@ -361,4 +379,19 @@ fn json(subject: &Subject, report: &RulesReport, elsewhere: &[(String, Decided)]
     });
     let text = serde_json::to_string_pretty(&value).map_err(|error| Problem::new("cannot write JSON", error))?;
     Ok(format!("{text}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_rules_are_shown_on_eighty_columns() {
+        for rule in BUILT_IN {
+            let text = about(rule);
+            let shown = format!("{:28}{}", "", wrapped(&text, 28));
+            assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+            assert_eq!(shown.split_whitespace().collect::<Vec<_>>().join(" "), text);
+        }
+    }
 }

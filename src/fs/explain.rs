@@ -21,7 +21,8 @@ use crate::audit::Report;
 use crate::clock;
 use crate::guard::{
     Author, Change, Code, Decision, EntryRecord, EntryView, FileKey, FileRecord, History, Intent, Keep, Level, Mode,
-    OwnerId, Policy, RULES_FIXED, Reason, Refusal, Sight, Standing, Step, There, Timestamp, Version, Why, Writer,
+    OUTSIDE, OwnerId, Policy, RULES_FIXED, Reason, Refusal, Sight, Standing, Step, There, Timestamp, Version, Why,
+    Writer,
 };
 use crate::store::{Changing, Kind, Node, libc_flags as c};
 use crate::sys::{self, Stat};
@@ -391,7 +392,16 @@ impl Guard {
         let readable = |stat: &Stat| asker_may_read(scene.question.asker, stat);
         view.difference = Some(match kept.as_ref().map(|kept| (kept, kept.file)) {
             None | Some((_, None)) => {
-                Difference::none(format!("no copy of the version that {} read was kept", name_of(view)))
+                let is_outside = view.changed.as_ref().is_some_and(|changed| changed.by == OUTSIDE);
+                let why = if is_outside {
+                    ": it was changed outside the mount"
+                } else {
+                    ""
+                };
+                Difference::none(format!(
+                    "no copy of the version that {} read was kept{why}",
+                    name_of(view)
+                ))
             }
             Some((_, Some(file))) if !(scene.readable && readable(&file)) => {
                 Difference::none("you may not read the file")

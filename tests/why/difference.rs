@@ -57,7 +57,8 @@ fn what_has_changed_since_it_was_read_is_shown() {
         .as_str()
         .unwrap_or_default()
         .to_owned();
-    assert!(none.contains("no copy of the version"), "{answer:#?}");
+    let why = "no copy of the version that \"a\" read was kept: it was changed outside the mount";
+    assert_eq!(none, why, "{answer:#?}");
 }
 
 // semantics: W4
