@@ -375,7 +375,11 @@ fn changes_behind_the_mount_without_an_end() {
             });
         }
     });
-    assert_eq!(tree.refusals(), Vec::<String>::new());
+    // What was created in the directory that is made and removed all the time may be lost with it, which is said (S5).
+    let is_lost =
+        |line: &String| line.contains("FS_IO_ERROR") && line.contains("the directory it was made in was removed");
+    let refused: Vec<String> = tree.refusals().into_iter().filter(|line| !is_lost(line)).collect();
+    assert_eq!(refused, Vec::<String>::new());
     tree.guard.settle_caches();
     let list = |dir: &Path| {
         let mut names: Vec<_> = fs::read_dir(dir)
