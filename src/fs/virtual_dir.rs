@@ -201,15 +201,22 @@ impl Mount {
         }
         let recent = self.guard().events().recent_of(who.owner);
         let told = |report: &Arc<Report>| {
-            let mut told = Told::of(report);
-            if let (Some(id), Some(root)) = (&told.kept, self.guard().root_path()) {
-                // The command is for outside, where the reader is in no directory of this tree.
-                let named = format!("`{SHOW} -w {} {id}`", shell_quoted(&root.to_string_lossy()));
-                told.line = told.line.replacen(&format!("`{SHOW} {id}`"), &named, 1);
+            let told = Told::of(report);
+            Told {
+                line: self.with_place(told.line, told.kept.as_deref()),
+                ..told
             }
-            told
         };
         recent.iter().rev().map(told).collect()
+    }
+
+    /// The command that shows what is kept is for outside, where the reader is in no directory of this tree.
+    fn with_place(&self, line: String, kept: Option<&str>) -> String {
+        let (Some(id), Some(root)) = (kept, self.guard().root_path()) else {
+            return line;
+        };
+        let named = format!("`{SHOW} -w {} {id}`", shell_quoted(&root.to_string_lossy()));
+        line.replacen(&format!("`{SHOW} {id}`"), &named, 1)
     }
 
     /// One line each, with what has become of it; what was tried again and again is one line, too. How long ago something was
@@ -245,8 +252,9 @@ impl Mount {
                 Some(Become::Gone) => " - over: nothing is there any more",
                 None => "",
             };
+            let line = self.with_place(report.line_at(now), report.refusal.kept.as_deref());
             // Writing to a string cannot fail.
-            let _written = writeln!(text, "{at} {times}{}{became}", report.line_at(now));
+            let _written = writeln!(text, "{at} {times}{line}{became}");
         }
         text
     }
