@@ -151,31 +151,34 @@ impl Ledger {
     /// Looks at the record of a name, made if there is none, as long as it leads to this file: whoever came by the name
     /// holds no lock, and it may lead elsewhere by now.
     pub(crate) fn with_entry_of(&self, key: EntryKey, file: FileKey, look: impl FnOnce(&mut EntryRecord)) {
+        self.with_entry_met(key, file, |record| {
+            if record.bound() == Some(file) {
+                look(record);
+            }
+        });
+    }
+
+    /// Looks at the record of a name at which somebody who holds no lock has met this file, made if there is none.
+    fn with_entry_met(&self, key: EntryKey, file: FileKey, look: impl FnOnce(&mut EntryRecord)) {
         let mut shard = self.entries.lock(&key);
         if !shard.contains(&key) {
             make_room(&mut shard, self.limit, EntryRecord::is_idle);
         }
         let generation = || Generation(self.counter.fetch_add(1, Ordering::AcqRel) + 1);
         let record = shard.get_or_insert_with(key, || EntryRecord::new(Some(file), generation()));
-        if record.bound() == Some(file) {
-            look(record);
-        }
+        look(record);
     }
 
     /// O3, by a name: the owner has read `file` there. Where the name has come to lead elsewhere meanwhile, that is what the
     /// owner knows of it.
     pub(crate) fn observe_present(&self, key: EntryKey, owner: OwnerId, process: Option<Process>, file: FileKey) {
-        let mut shard = self.entries.lock(&key);
-        if !shard.contains(&key) {
-            make_room(&mut shard, self.limit, EntryRecord::is_idle);
-        }
-        let generation = || Generation(self.counter.fetch_add(1, Ordering::AcqRel) + 1);
-        let record = shard.get_or_insert_with(key, || EntryRecord::new(Some(file), generation()));
-        if record.bound() == Some(file) {
-            record.observe_present(owner, process, file);
-        } else {
-            record.observe_former(owner, file);
-        }
+        self.with_entry_met(key, file, |record| {
+            if record.bound() == Some(file) {
+                record.observe_present(owner, process, file);
+            } else {
+                record.observe_former(owner, file);
+            }
+        });
     }
 
     /// Looks at the record of a name whose binding the caller itself is about to note.
