@@ -14,6 +14,7 @@ mod kept;
 mod node;
 mod replace;
 mod search;
+mod state;
 mod table;
 mod ticks;
 
@@ -21,8 +22,9 @@ pub use attic::{Attic, AtticLimits, Slot};
 pub use error::{Result, StoreError, Winner};
 pub use journal::{KeptInfo, Renamed, path_as_text};
 pub use kept::{HOMELESS, Kept, KeptFiles, Listing, Restored, UNDO, descend, descend_again};
-pub use node::{Changing, DirState, FileState, FileUse, Kind, Mapper, Node, Place, Staged, TakenAway};
+pub use node::{DirState, Kind, Node, Place};
 pub use replace::{Exchange, Expected};
+pub use state::{Changing, FileState, FileUse, Mapper, Staged, TakenAway};
 pub use ticks::Ticks;
 
 use std::ffi::OsStr;
